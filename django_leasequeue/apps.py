@@ -8,6 +8,7 @@ from django.db.models.signals import post_migrate
 
 from . import conf
 from .conf import process
+from .conf.loglines import LOGGERS, keep_to_lines
 
 
 class LeaseQueueConfig(AppConfig):
@@ -20,7 +21,7 @@ class LeaseQueueConfig(AppConfig):
 
     def import_models(self) -> None:
         if "pgtrigger" not in {app.name for app in apps.app_configs.values()}:
-            # Else Django says of the first model that its Meta has an invalid attribute.
+            # Else Django reports an invalid attribute of the first model's Meta.
             raise ImproperlyConfigured(
                 "'pgtrigger' is not in INSTALLED_APPS. Add it before 'django_leasequeue': its triggers guard the"
                 " tables."
@@ -34,13 +35,14 @@ class LeaseQueueConfig(AppConfig):
         from .engine import model_writes
         from .engine.queues import declared
         from .models import JobQuerySet, QueueQuerySet
-        from .reaper import lake, recurring
+        from .reaper import declarations, lake
 
+        keep_to_lines(*LOGGERS)
         JobQuerySet.engine = QueueQuerySet.engine = model_writes
         post_migrate.connect(declared.on_migrate, sender=self, dispatch_uid="django_leasequeue.engine.queues.declared")
-        post_migrate.connect(recurring.on_migrate, sender=self, dispatch_uid="django_leasequeue.reaper.recurring")
+        post_migrate.connect(declarations.on_migrate, sender=self, dispatch_uid="django_leasequeue.reaper.recurring")
         lake.register()
-        # What is wrong with the settings is for the checks to say.
+        # The checks report invalid settings.
         if not conf.problems() and conf.settings.METRICS.OPENTELEMETRY:
             from .metrics.otel import instrument
 

@@ -1,11 +1,14 @@
-"""The numbers that stand for states and kinds in the tables, and the words that stand for them everywhere else.
+"""The labels of states, kinds and options, as people read them; the numbers are those of ``words.py``.
 
-Not part of ``models``: the engine and the doors name states before Django has loaded any model.
+Not part of ``models``: the engine and the APIs name states before Django has loaded any model.
 """
 
-from enum import IntFlag
-
 from django.db.models import IntegerChoices, TextChoices
+
+from . import words
+
+#: Flags of a job or a claim, without labels.
+JobFlag = words.JobFlag
 
 
 class QueueType(TextChoices):
@@ -18,86 +21,77 @@ class QueueType(TextChoices):
 class JobState(IntegerChoices):
     """The state of a live job."""
 
-    READY = 0, "ready"
-    DELAYED = 1, "delayed"
-    LEASED = 2, "leased"
-    DEAD = 3, "dead"
-    RECORD = 4, "record"
+    READY = words.JobState.READY, "ready"
+    DELAYED = words.JobState.DELAYED, "delayed"
+    LEASED = words.JobState.LEASED, "leased"
+    DEAD = words.JobState.DEAD, "dead"
+    RECORD = words.JobState.RECORD, "record"
+
+
+class JobStatus(TextChoices):
+    """The state of a job as ``Job`` shows it."""
+
+    #: A limit or a workflow holds it.
+    WAITING = "waiting", "waiting"
+    DELAYED = "delayed", "delayed"
+    READY = "ready", "ready"
+    LEASED = "leased", "leased"
+    COMPLETED = "completed", "completed"
+    FAILED = "failed", "failed"
+    #: A dead letter.
+    DEAD = "dead", "dead"
+    CANCELLED = "cancelled", "cancelled"
+    #: Past its time to live, and not removed yet.
+    EXPIRED = "expired", "expired"
 
 
 class ResultState(IntegerChoices):
     """The state of a job that ended."""
 
-    COMPLETED = 1, "completed"
-    FAILED = 2, "failed"
-    CANCELLED = 3, "cancelled"
+    COMPLETED = words.ResultState.COMPLETED, "completed"
+    FAILED = words.ResultState.FAILED, "failed"
+    CANCELLED = words.ResultState.CANCELLED, "cancelled"
 
 
 class EventKind(IntegerChoices):
     """The kinds of events of a job: one row of the lease log each."""
 
-    ENQUEUED = 1, "enqueued"
-    CLAIMED = 2, "claimed"
-    EXTENDED = 3, "extended"
-    RELEASED = 4, "released"
-    ACKED = 5, "acked"
-    FAILED = 6, "failed"
-    EXPIRED = 7, "expired"
-    DEAD_LETTERED = 8, "dead_lettered"
-    REDRIVEN = 9, "redriven"
-    CANCELLED = 10, "cancelled"
-    LINKED = 11, "linked"
+    ENQUEUED = words.EventKind.ENQUEUED, "enqueued"
+    CLAIMED = words.EventKind.CLAIMED, "claimed"
+    EXTENDED = words.EventKind.EXTENDED, "extended"
+    RELEASED = words.EventKind.RELEASED, "released"
+    ACKED = words.EventKind.ACKED, "acked"
+    FAILED = words.EventKind.FAILED, "failed"
+    EXPIRED = words.EventKind.EXPIRED, "expired"
+    DEAD_LETTERED = words.EventKind.DEAD_LETTERED, "dead_lettered"
+    REDRIVEN = words.EventKind.REDRIVEN, "redriven"
+    CANCELLED = words.EventKind.CANCELLED, "cancelled"
+    LINKED = words.EventKind.LINKED, "linked"
 
 
 class Lane(IntegerChoices):
     """How a job became ready. A claim merges the lanes of a rank by position; a floor bounds the fresh one."""
 
-    AGAIN = 1, "given back, promoted or redriven to a place that others have passed"
-    FRESH = 2, "fresh: its position was drawn by the transaction that made it ready"
-
-
-class JobFlag(IntFlag):
-    """Marks of an unusual job, or of a claim with such a job: an ack or nack of it then reads the job."""
-
-    #: A caller waits for its end.
-    REPLY = 1
-    #: Its result is kept for a time of its own.
-    RESULT_TTL = 2
-    #: It is a dead letter in a dead-letter topic.
-    DEAD_LETTER = 4
-    #: It has failed before.
-    FAILED = 8
-    #: Of a claim: its jobs do not all have the same task name.
-    MIXED = 16
-    #: Its lease expired: workers run it alone, so that it takes no other job with it.
-    SUSPECT = 32
-    #: Its payload has more than 16 KiB: a claim counts its bytes.
-    LARGE = 64
-    #: It is under a limit or in a workflow: what happens to it may set others free.
-    FLOW = 128
-    #: Its limit has a rate, which it has paid for: a worker starts it at once or gives it back. Of a claim: its
-    #: queue has a limit of concurrency.
-    RATED = 256
-    #: It sleeps or waits for an event, and keeps the slot of its limit meanwhile.
-    KEEPS_SLOT = 512
+    AGAIN = words.Lane.AGAIN, "given back, promoted or redriven to a place that others have passed"
+    FRESH = words.Lane.FRESH, "fresh: its position was drawn by the transaction that made it ready"
 
 
 class MemberState(IntegerChoices):
-    """The state of a job in its workflow. What is not open has ended, until it is retried."""
+    """The state of a job in its workflow. A job that is not open has ended, unless a retry reopens it."""
 
-    OPEN = 0, "open"
-    COMPLETED = 1, "completed"
-    FAILED = 2, "failed"
-    CANCELLED = 3, "cancelled"
+    OPEN = words.MemberState.OPEN, "open"
+    COMPLETED = words.MemberState.COMPLETED, "completed"
+    FAILED = words.MemberState.FAILED, "failed"
+    CANCELLED = words.MemberState.CANCELLED, "cancelled"
 
 
 class WorkflowState(IntegerChoices):
-    """The state of a workflow. A failed one runs again when what failed is retried."""
+    """The state of a workflow. A failed one runs again when its failed jobs are retried."""
 
-    RUNNING = 0, "running"
-    COMPLETED = 1, "completed"
-    FAILED = 2, "failed"
-    CANCELLED = 3, "cancelled"
+    RUNNING = words.WorkflowState.RUNNING, "running"
+    COMPLETED = words.WorkflowState.COMPLETED, "completed"
+    FAILED = words.WorkflowState.FAILED, "failed"
+    CANCELLED = words.WorkflowState.CANCELLED, "cancelled"
 
 
 class WorkflowShape(IntegerChoices):
@@ -109,22 +103,23 @@ class WorkflowShape(IntegerChoices):
 
 
 class TurnKind(IntegerChoices):
-    """What a claimer has to do for a turn."""
+    """The work of a claimer for an event of limits and workflows."""
 
-    JOIN = 1, "bring new jobs under their limits"
-    LOOK = 2, "look where jobs stand that have moved"
-    ADMIT = 3, "admit jobs of a key"
-    EXTEND = 4, "link new nodes of a workflow"
-    FOLLOW = 5, "give a node the new number of its job"
+    JOIN = words.TurnKind.JOIN, "bring new jobs under their limits"
+    LOOK = words.TurnKind.LOOK, "look where jobs stand that have moved"
+    ADMIT = words.TurnKind.ADMIT, "admit jobs of a key"
+    EXTEND = words.TurnKind.EXTEND, "link new nodes of a workflow"
+    FOLLOW = words.TurnKind.FOLLOW, "give a node the new number of its job"
 
 
 class FloorKind(IntegerChoices):
     """The kind of places that a floor bounds."""
 
-    READY = 0, "position of fresh ready jobs"
-    DELAYED = 1, "available_at of delayed jobs, microseconds"
-    CLAIM = 2, "deadline of claims, microseconds"
-    HEAD = 3, "highest number of the jobs that are gone"
+    READY = words.FloorKind.READY, "position of fresh ready jobs"
+    DELAYED = words.FloorKind.DELAYED, "available_at of delayed jobs, microseconds"
+    CLAIM = words.FloorKind.CLAIM, "deadline of claims, microseconds"
+    HEAD = words.FloorKind.HEAD, "highest number of the jobs that are gone"
+    CLAIMED = words.FloorKind.CLAIMED, "when jobs were asked for last, microseconds"
 
 
 class Requeue(TextChoices):
@@ -161,7 +156,7 @@ class Backoff(TextChoices):
 
 
 class LateAck(TextChoices):
-    """The answer to a settle call after the deadline while the job has not been claimed again."""
+    """The answer to an ack or nack after the deadline, if the job has not been claimed again."""
 
     REJECT = "reject", "reject"
     ACCEPT = "accept", "accept"
@@ -185,7 +180,7 @@ class Durability(TextChoices):
 
 
 class Discard(TextChoices):
-    """The answer of a full topic to a write."""
+    """The reaction of a full topic to a write."""
 
     OLD = "old", "drop the oldest"
     REJECT = "reject", "reject the write"

@@ -10,11 +10,15 @@ class LeaseQueueError(Exception):
 
 
 class InvalidOption(LeaseQueueError, ValueError):
-    """An argument or an option has a value that is not allowed; the message says which are."""
+    """An argument or an option has an invalid value; the message says which values are valid."""
 
 
 class PayloadTooLarge(InvalidOption):
     """A payload or a result is larger than the settings allow."""
+
+
+class NotSerializable(InvalidOption):
+    """A task, a handler or a step returned a value that is not JSON: the job fails at once, without a retry."""
 
 
 class BatchTooLarge(InvalidOption):
@@ -43,12 +47,12 @@ class NotAQueue(LeaseQueueError):
 
 
 class LogTruncated(LeaseQueueError):
-    """A reader of a topic stands behind records that the server may have lost: a standby took over that was behind.
+    """A reader of a topic is past records that the server may have lost, because a lagging standby took over.
 
     Args:
         queue: the topic.
-        after: where the reader stands.
-        kept: the number up to which every record is still there: read on from it; 0 where that is not known.
+        after: the reader's position.
+        kept: the number up to which every record is kept: read on from it; 0 if unknown.
         timeline: the server's timeline now.
     """
 
@@ -68,12 +72,23 @@ class QueueConflict(LeaseQueueError):
     """The queue exists with a property that cannot change."""
 
 
+class QueueBusy(LeaseQueueError):
+    """The queue was not deleted: open transactions may be adding jobs to it. Try again when they have ended."""
+
+    def __init__(self, queue: str, why: str) -> None:
+        self.queue, self.why = queue, why
+        super().__init__(f"{queue!r} was not deleted, as it may be about to get jobs: {why}. Try again.")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.queue, self.why)
+
+
 class QueueFull(LeaseQueueError):
     """The queue is at its cap and rejects new jobs (option ``discard``)."""
 
 
 class WrittenByEngine(LeaseQueueError, TypeError):
-    """The rows of this model are written by the engine: no ``create``, ``save``, ``update`` or ``delete``."""
+    """Only the engine writes this model: ``create``, ``save``, ``update`` and ``delete`` are refused."""
 
     def __init__(self, model: str, call: str, instead: str = "") -> None:
         use = f" Use {instead}." if instead else ""
@@ -81,7 +96,7 @@ class WrittenByEngine(LeaseQueueError, TypeError):
 
 
 class JobNotFound(LeaseQueueError):
-    """There is no such job, or it is not held by the caller any more."""
+    """There is no such job, or the caller no longer holds it."""
 
     def __init__(self, job_id: object, message: str | None = None) -> None:
         self.job_id = job_id
@@ -96,7 +111,7 @@ class LeaseLost(JobNotFound):
 
 
 class StorageError(LeaseQueueError):
-    """The database could not be reached or broke off; ``cause`` is its own error."""
+    """The database could not be reached, or the connection was lost; ``cause`` is its own error."""
 
     def __init__(self, message: str, cause: BaseException | None = None) -> None:
         self.cause = cause
@@ -115,10 +130,26 @@ class LargeStorageError(LeaseQueueError):
 
 
 class NotBegun(LeaseQueueError):
-    """What a leased job needs cannot be reached now: the worker gives the job back; the delivery does not count."""
+    """A leased job cannot begin now: the worker gives it back, and the delivery does not count."""
 
     #: Milliseconds until the job is tried again.
     back_after_ms = 1_000
+    #: Whether it is in the log already.
+    is_logged = False
+
+
+class TransactionLeftOpen(LeaseQueueError):
+    """A task returned with an open transaction, which is rolled back: the attempt failed."""
+
+    def __init__(self, left: str) -> None:
+        self.left = left
+        super().__init__(
+            f"The task returned and left {left}: it is rolled back. Leave every atomic() before the end, also one in a"
+            " generator (close it), and COMMIT what you BEGIN."
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.left,)
 
 
 class PayloadAway(LargeStorageError, NotBegun):
@@ -128,7 +159,7 @@ class PayloadAway(LargeStorageError, NotBegun):
 
 
 class LargePayloadLost(LeaseQueueError):
-    """A large payload or result is not in its storage any more, or not what was stored there (its SHA-256 differs)."""
+    """A large payload or result is missing in its storage, or was changed there (its SHA-256 differs)."""
 
 
 class QueueClosed(LeaseQueueError):
@@ -163,7 +194,7 @@ class JobFailed(LeaseQueueError):
         self.error = error
         self.deliveries = deliveries
         self.errors: list[dict[str, Any]] = errors or []
-        what = ": ".join(part for part in (error_type, error) if part) or "nothing is known of the error"
+        what = ": ".join(part for part in (error_type, error) if part) or "the error is unknown"
         super().__init__(f"{self._says.format(job_id=job_id, deliveries=deliveries)}: {what}")
 
     _says = "Job {job_id} failed"
@@ -178,9 +209,9 @@ class JobFailed(LeaseQueueError):
 
 
 class MaxRetries(JobFailed):
-    """The job used up its deliveries; what its last attempt said is in ``error_type``, ``error`` and ``traceback``."""
+    """The job used up its deliveries; ``error_type``, ``error`` and ``traceback`` are of its last attempt."""
 
-    _says = "Job {job_id} failed {deliveries} times, as often as it may"
+    _says = "Job {job_id} failed in all its {deliveries} attempts"
 
 
 class JobCancelled(LeaseQueueError):
@@ -192,12 +223,12 @@ class JobCancelled(LeaseQueueError):
 
 
 class WaitTimeout(LeaseQueueError, TimeoutError):
-    """The job did not end in the time that the caller waits. The job goes on; ask for its result later."""
+    """The job did not end before the caller's timeout. It continues; ask for its result later."""
 
     def __init__(self, job_id: object, seconds: float) -> None:
         self.job_id = job_id
         self.seconds = seconds
-        super().__init__(f"Job {job_id} was not finished within {seconds:g} s. It goes on: ask for its result later.")
+        super().__init__(f"Job {job_id} was not finished within {seconds:g} s. It continues: ask for its result later.")
 
 
 class OperationActive(LeaseQueueError):
@@ -212,8 +243,8 @@ class OperationActive(LeaseQueueError):
 
 
 class EventTimeout(LeaseQueueError, TimeoutError):
-    """The event that a task waited for did not come in time; a later delivery of the task hears the same."""
+    """The event that a task waited for did not come in time; later deliveries raise this as well."""
 
     def __init__(self, name: str) -> None:
         self.name = name
-        super().__init__(f"The event {name!r} did not come in the time that the task waits for it.")
+        super().__init__(f"The event {name!r} did not come in time.")

@@ -1,7 +1,7 @@
 """Signals of the life of a job. Receivers are called robustly: one that raises is logged and changes nothing.
 
-Each carries ``queue`` (name or id), ``project``, ``seq``, ``key`` and ``name``; what it adds is said beside it. Inside
-a transaction they are sent when it commits.
+Each carries ``queue`` (name or id), ``project``, ``seq``, ``key`` and ``name``, and the arguments named beside it.
+Inside a transaction they are sent at its commit; after ``set_autocommit(False)``, when autocommit is on again.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ enqueued = Signal()
 started = Signal()
 #: A job is done. Adds ``job``, ``result``.
 completed = Signal()
-#: An attempt failed and the job will be tried again. Adds ``job``, ``failure``, ``available_at``.
+#: An attempt failed, and a retry follows. Adds ``job``, ``failure``, ``available_at``.
 failing = Signal()
 #: A job failed for good. Adds ``job``, ``failure``.
 failed = Signal()
 #: A lease expired: the job is ready again (or dead). Adds ``node``, ``deliveries``, ``state``. Sent once an expiry.
 stalled = Signal()
-#: A job was taken out before it started.
+#: A job was cancelled before it started.
 cancelled = Signal()
 #: A job used up its deliveries. Adds ``deliveries``.
 dead_lettered = Signal()
@@ -38,25 +38,29 @@ ENGINE_SIGNALS = {"enqueued": enqueued, "stalled": stalled, "cancelled": cancell
 
 
 def about(job: LeasedJob, project: str) -> dict[str, Any]:
-    """Return what each signal says of a job."""
+    """Return the common arguments of a job's signals."""
     return {"queue": job.queue, "project": project, "seq": job.seq, "key": job.key, "name": job.name}
 
 
 def send(signal: Signal, **info: Any) -> None:
-    """Send ``signal`` robustly; log what a receiver raised."""
+    """Send ``signal`` robustly; log errors of receivers."""
     for receiver, answer in signal.send_robust(sender=None, **info):
         if isinstance(answer, Exception):
             logger.error("A receiver of a job signal raised: %r", receiver, exc_info=answer)
 
 
 def dispatch(pending: list[tuple[str, dict[str, Any]]], using: str | None) -> None:
-    """Send what an operation announced: at once, or when the transaction on alias ``using`` commits."""
+    """Send the signals of an operation: at once, or when the transaction on alias ``using`` commits."""
 
     def deliver() -> None:
         for name, info in pending:
             send(ENGINE_SIGNALS[name], **info)
 
-    if using is not None and transaction.get_connection(using).in_atomic_block:
+    connection = None if using is None else transaction.get_connection(using)
+    if connection is not None and connection.in_atomic_block:
         transaction.on_commit(deliver, using=using)
+    elif connection is not None and not connection.autocommit:
+        # Django refuses `on_commit` here. This runs when autocommit is on again, unless the transaction rolls back.
+        connection.run_on_commit.append((set(), deliver, True))
     else:
         deliver()

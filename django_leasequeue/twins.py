@@ -1,8 +1,8 @@
 """One body for threads and coroutines: a generator of steps that ``run`` and ``arun`` carry out.
 
-A body yields what it cannot do by itself: a statement, a request, a call that may wait. It is sent what came of the
-step, or has its error thrown in. A method that ``sync`` makes runs its body in the calling thread; ``twin`` makes the
-coroutine function of the same body, so both take the same arguments and do the same.
+A body yields steps: a request, a call that may wait. It gets the step's value, or its error. ``sync`` makes a method
+that runs its body in the calling thread; ``twin`` makes the coroutine method of the same body. Statements of the
+database have a driver of their own: ``engine/runner.py``.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator
 from dataclasses import dataclass
-from functools import wraps
+from functools import partial, wraps
 from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, Protocol, Self, TypeVar, cast, get_args
 
 P = ParamSpec("P")
@@ -22,7 +22,7 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class Either(NamedTuple):
-    """A step that a thread takes by one function and a coroutine by another one, with the same arguments."""
+    """A call of one function in a thread, and of another one in a coroutine, with the same arguments."""
 
     blocking: Callable[..., Any]
     awaitable: Callable[..., Awaitable[Any]]
@@ -35,7 +35,7 @@ def either(blocking: Callable[P, Any], awaitable: Callable[P, Awaitable[Any]], *
 
 
 def sleep(seconds: float) -> Either:
-    """Return the step that does nothing for some seconds."""
+    """Return the step that sleeps."""
     return Either(time.sleep, asyncio.sleep, (seconds,))
 
 
@@ -46,12 +46,20 @@ class Give(Generic[T_co]):
     item: T_co
 
 
-#: The body of a method whose steps are calls of functions that exist twice.
-Steps = Generator[Either, Any, T]
+#: The body of a method that calls functions which exist twice.
+Body = Generator[Either, Any, T]
 
 
-def run(steps: Generator[Any, Any, T], perform: Callable[[Any], Any] | None = None) -> T:
-    """Carry out a body in this thread and return its value; what ``perform`` raises is thrown into the body."""
+class Repeatable(partial[Generator[Any, Any, T]]):
+    """A generator function with its arguments, which can begin again."""
+
+    def __iter__(self) -> Generator[Any, Any, T]:
+        return self()
+
+
+def run(body: Repeatable[T] | Generator[Any, Any, T], perform: Callable[[Any], Any] | None = None) -> T:
+    """Carry out a body in this thread and return its value; errors of ``perform`` are thrown into the body."""
+    steps: Generator[Any, Any, T] = iter(body)
     try:
         step = next(steps)
         while True:
@@ -68,8 +76,11 @@ def run(steps: Generator[Any, Any, T], perform: Callable[[Any], Any] | None = No
         steps.close()
 
 
-async def arun(steps: Generator[Any, Any, T], perform: Callable[[Any], Awaitable[Any]] | None = None) -> T:
-    """Carry out a body in this coroutine; see ``run``. A cancellation ends the body where it is."""
+async def arun(
+    body: Repeatable[T] | Generator[Any, Any, T], perform: Callable[[Any], Awaitable[Any]] | None = None
+) -> T:
+    """Carry out a body in this coroutine; see ``run``. A cancellation ends the body."""
+    steps: Generator[Any, Any, T] = iter(body)
     try:
         step = next(steps)
         while True:
@@ -87,7 +98,7 @@ async def arun(steps: Generator[Any, Any, T], perform: Callable[[Any], Awaitable
 
 
 def iterate(steps: Generator[Any, Any, None]) -> Generator[Any, None, None]:
-    """Yield what a body gives (``Give``); closing the iterator closes the body."""
+    """Yield the items of a body (``Give``); to close the iterator closes the body."""
 
     def take(step: Any) -> Generator[Any, Any, Any]:
         return (yield step.item) if isinstance(step, Give) else step.blocking(*step.args)
@@ -96,7 +107,7 @@ def iterate(steps: Generator[Any, Any, None]) -> Generator[Any, None, None]:
 
 
 async def aiterate(steps: Generator[Any, Any, None]) -> AsyncGenerator[Any, None]:
-    """Yield what a body gives, in a coroutine; see ``iterate``."""
+    """Yield the items of a body, in a coroutine; see ``iterate``."""
     try:
         step = next(steps)
         while True:
@@ -115,7 +126,7 @@ async def aiterate(steps: Generator[Any, Any, None]) -> AsyncGenerator[Any, None
 def through(
     steps: Generator[Any, Any, T], perform: Callable[[Any], Generator[Any, Any, Any]]
 ) -> Generator[Any, Any, T]:
-    """Return a body that carries out another one, whose steps ``perform`` turns into steps of its own."""
+    """Return a body that carries out another one, with ``perform`` for each of its steps."""
     try:
         step = next(steps)
         while True:
@@ -135,17 +146,17 @@ def through(
 class Runs(Protocol):
     """An object that carries out the bodies of its methods."""
 
-    def _run(self, steps: Generator[Any, Any, T], /) -> T: ...
+    def _run(self, body: Repeatable[T], /) -> T: ...
 
 
 class Twins:
     """Base of classes whose bodies yield ``either``."""
 
-    def _run(self, steps: Generator[Any, Any, T], /) -> T:
-        return run(steps)
+    def _run(self, body: Repeatable[T], /) -> T:
+        return run(body)
 
-    async def _arun(self, steps: Generator[Any, Any, T], /) -> T:
-        return await arun(steps)
+    async def _arun(self, body: Repeatable[T], /) -> T:
+        return await arun(body)
 
 
 class StartStop(ABC):
@@ -188,13 +199,13 @@ R = TypeVar("R", bound=Runs)
 
 
 def sync(body: Callable[Concatenate[R, P], Generator[Any, Any, T]]) -> Callable[Concatenate[R, P], T]:
-    """Make the method for threads of a body; its object's ``_run`` carries it out."""
+    """Make a body the method for threads; the object's ``_run`` carries it out."""
 
     @wraps(body)
     def method(self: R, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return self._run(body(self, *args, **kwargs))
+        return self._run(Repeatable(body, self, *args, **kwargs))
 
-    _sign(method, body)
+    _copy_signature(method, body)
     return method
 
 
@@ -202,27 +213,27 @@ def twin(
     method: Callable[Concatenate[R, P], T], name: str | None = None
 ) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]:
     """Make the coroutine method, by default named with an "a" in front, of a method made by ``sync``."""
-    body = steps_of(method)
+    body = body_of(method)
 
     @wraps(body)
     async def async_method(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        value: T = await self._arun(body(self, *args, **kwargs))
+        value: T = await self._arun(Repeatable(body, self, *args, **kwargs))
         return value
 
-    _sign(async_method, body)
+    _copy_signature(async_method, body)
     async_method.__doc__ = f"Async twin of ``{body.__name__}``."
     async_method.__name__ = name or f"a{body.__name__}"
     async_method.__qualname__ = body.__qualname__.removesuffix(body.__name__) + async_method.__name__
     return async_method
 
 
-def steps_of(method: Callable[Concatenate[R, P], T]) -> Callable[Concatenate[R, P], Generator[Any, Any, T]]:
+def body_of(method: Callable[Concatenate[R, P], T]) -> Callable[Concatenate[R, P], Generator[Any, Any, T]]:
     """Return the body of a method made by ``sync``, for another body to ``yield from``."""
     return cast("Callable[Concatenate[R, P], Generator[Any, Any, T]]", inspect.unwrap(method))
 
 
-def _sign(method: Any, body: Callable[..., Any]) -> None:
-    """Give a method the body's signature, with the value for callers in place of the steps."""
+def _copy_signature(method: Any, body: Callable[..., Any]) -> None:
+    """Give a method the body's signature, with the value in place of the steps."""
     signature = inspect.signature(body, eval_str=True)
     value = get_args(signature.return_annotation)[-1]
     method.__signature__ = signature.replace(return_annotation=value)

@@ -11,7 +11,8 @@ BASE_DIR = Path(__file__).resolve().parent.parent
 
 # Made up, and public: this project is never deployed.
 SECRET_KEY = "only-for-development-and-tests"
-DEBUG = True
+# The benchmark and its processes run without, as production does.
+DEBUG = os.environ.get("TESTPROJECT_DEBUG") != "off"
 ALLOWED_HOSTS = ["localhost", "127.0.0.1", "[::1]", "testserver"]
 
 INSTALLED_APPS = [
@@ -30,7 +31,10 @@ INSTALLED_APPS = [
     "django_leasequeue",
     "testproject.bench",
     "testproject.demo",
+    # Its modules declare tasks, which workers import from the installed apps alone.
+    "tests",
 ]
+MIGRATION_MODULES = {"tests": None}
 
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",

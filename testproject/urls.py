@@ -12,7 +12,7 @@ urlpatterns = [
     path("v0", not_found),
     path("v0/", include("django_leasequeue.http.triage.urls")),
     path("v0/", include("django_leasequeue.http.topics.urls")),
-    path("v1", HomeView.as_view()),
+    path("v1", HomeView.as_view(schema=None)),
     path("v1/", include("django_leasequeue.http.zaqar.urls")),
     path("", include("django_leasequeue.http.metrics.urls")),
     path("schema/", SpectacularAPIView.as_view(), name="schema"),

@@ -199,7 +199,7 @@ def _loggers_of_tasks() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def _far() -> Iterator[TemporaryServer]:
+def far_server() -> Iterator[TemporaryServer]:
     """A second server, its database migrated."""
     with TemporaryServer(HOME, migrated=True) as server:
         yield server
@@ -207,11 +207,14 @@ def _far() -> Iterator[TemporaryServer]:
 
 @pytest.fixture
 def far(
-    django_db_setup: None, _far: TemporaryServer, monkeypatch: pytest.MonkeyPatch, django_db_blocker: DjangoDbBlocker
+    django_db_setup: None,
+    far_server: TemporaryServer,
+    monkeypatch: pytest.MonkeyPatch,
+    django_db_blocker: DjangoDbBlocker,
 ) -> Iterator[str]:
     """The alias of a second database of queues, beside ``default``."""
     spread = {"DATABASES": ["default", "far"], "API": {"ACCESS": "open"}}
-    entry = {**settings.DATABASES["default"], **_far.django_database()}
+    entry = {**settings.DATABASES["default"], **far_server.django_database()}
     monkeypatch.setitem(settings.DATABASES, "far", entry)
     with database_alias("far", entry), django_db_blocker.unblock(), override_settings(LEASEQUEUE=spread):
         routing.routes().forget()

@@ -12,7 +12,7 @@ from django.test.utils import override_settings
 from django_leasequeue.engine import clock as engine_clock
 from django_leasequeue.engine.pool import connect
 from django_leasequeue.reaper.duties import LargeObjects
-from django_leasequeue.reaper.reaper import Turn
+from django_leasequeue.reaper.duty import DutyRun
 
 #: Text of 5,000 characters: more than ``ABOVE``.
 BIG = "0123456789" * 500
@@ -77,4 +77,4 @@ def reap(**later: float) -> None:
     clock.advance(**later)
     with engine_clock.hold(clock), connect("default") as connection:
         for _ in range(3):
-            duty(Turn(connection, "default", budget=60))
+            duty(DutyRun(connection, "default", budget=60))

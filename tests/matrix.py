@@ -8,7 +8,7 @@ MODULES = frozenset(
     {
         # Every statement, with what the planner may think of the tables; every migration, forward and back.
         "plans/test_regimes",
-        "plans/test_handover",
+        "plans/test_leave_turns",
         "plans/test_lake_statements",
         "migrations/test_migrations",
         "models/test_constraints",
@@ -29,7 +29,6 @@ MODULES = frozenset(
         "reaper/test_duties",
         # Django's tasks, whose documented behaviour differs from version to version.
         "tasks/test_documented_results",
-        "tasks/test_documented_table",
         "tasks/test_documented_tasks",
         "tasks/test_enqueue",
         "tasks/test_handler",
@@ -57,6 +56,7 @@ MODULES = frozenset(
         "spark/test_source",
         "spark/test_sink",
         "spark/test_metrics",
+        "spark/test_order",
     }
 )
 

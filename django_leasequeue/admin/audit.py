@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import json
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from datetime import datetime
 from itertools import chain, islice
 from typing import Any
 
+from django import forms
 from django.contrib import admin
 from django.contrib.admin.models import CHANGE, LogEntry
 from django.contrib.admin.options import IncorrectLookupParameters
@@ -18,10 +21,11 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from ..engine.audit import Actor, write
-from ..engine.dead import redaction as exporting
+from ..engine.dead import export as exporting
 from ..engine.dead.redaction import HIDDEN
 from ..exceptions import InvalidOption
 from ..models import OperatorAction
+from ..templatetags.leasequeue_admin import link
 from . import filters, pages, reading
 from .pages import ListAdmin, column, moment_of
 
@@ -78,6 +82,48 @@ def download(rows: Iterable[dict[str, Any]], columns: Sequence[str], kind: str, 
     return answer
 
 
+#: What actions on other things than jobs and queues are about: the end of their names, the word, the field of detail.
+_KINDS = (
+    ("_key", "key", "name"),
+    ("_limit", "limit", "limit"),
+    ("_recurring", "recurring task", "name"),
+    ("_workflow", "workflow", "name"),
+    ("_worker", "worker", "node"),
+    ("emit", "event", "event"),
+)
+
+
+def object_of(line: OperatorAction) -> str:
+    """Return what a line is about, in words; empty where jobs, a queue or a filter say it."""
+    for end, word, field in _KINDS:
+        if line.action.endswith(end):
+            own = line.detail.get("prefix") if word == "key" else line.detail.get("workflow")
+            return " ".join(filter(None, (word, line.detail.get(field), f"({own})" if own else "")))
+    return ""
+
+
+def differences(line: OperatorAction) -> list[tuple[str, str, str]]:
+    """Return what a line changed: name, before, after, as text; of hidden values only that they did."""
+    found = []
+    for name, values in line.detail.get("changed", {}).items():
+        pair = values if isinstance(values, list) and len(values) == 2 else ["", "changed"]
+        before, after = (value if isinstance(value, str) else json.dumps(value) for value in pair)
+        found.append((name, before, after))
+    return found
+
+
+def changes(form: forms.ModelForm[Any], hidden: Collection[str] = ()) -> dict[str, list[Any]]:
+    """Return what a form changes, as a line of the audit keeps it: field, before and after."""
+
+    def plain(value: Any) -> Any:
+        return value.isoformat() if isinstance(value, datetime) else value
+
+    return {
+        name: ["changed"] if name in hidden else [plain(form.initial.get(name)), plain(form.cleaned_data.get(name))]
+        for name in form.changed_data
+    }
+
+
 def _who(line: OperatorAction) -> SafeString:
     return format_html("{} <small>{}</small>", line.username, "" if line.source == "admin" else f"by {line.source}")
 
@@ -96,7 +142,7 @@ class OperatorActionAdmin(ListAdmin[OperatorAction]):
     """Every line, read only for every user, with Django's own log below."""
 
     change_list_template = "admin/leasequeue/audit.html"
-    list_display = [moment_of("at", "when"), "who", "what", "where", "about", "counted", "reason"]
+    list_display = [moment_of("at", "when"), "who", "what", "where", "about", "short", "counted", "reason"]
     search_fields = ["=username", "=action", "=queue"]
     ordering = ["-pk"]
     fields = ["at", "who", "what", "where", "about", "counted", "reason", "changes"]
@@ -126,21 +172,30 @@ class OperatorActionAdmin(ListAdmin[OperatorAction]):
         if not line.operation_id:
             return format_html("{}", line.action)
         address = self.url_or_none("leasequeue_bulkoperation_change", line.operation_id)
-        return format_html("{} {}", line.action, pages.link(f"operation {line.operation_id}", address))
+        return format_html("{} {}", line.action, link(f"operation {line.operation_id}", address))
 
-    @admin.display(description="jobs or filter")
+    @admin.display(description="object")
     def about(self, line: Any) -> SafeString:
         jobs = format_html_join(" ", "{}", ((self.job_link(seq),) for seq in line.seqs[:_NAMED]))
         more = f" and {len(line.seqs) - _NAMED} more" if len(line.seqs) > _NAMED else ""
         text = filters.shown(line.filters, values=line.see)
-        return format_html('{}{} <span class="lq-cut" title="{}">{:.120}</span>', jobs, more, text, text)
+        cut = format_html(' <span class="lq-cut" title="{}">{:.120}</span>', text, text) if text else ""
+        return format_html("{} {}{}{}", object_of(line), jobs, more, cut)
+
+    @admin.display(description="what changed")
+    def short(self, line: Any) -> SafeString:
+        found = format_html_join(", ", "{}: {} → {}", differences(line)[:_NAMED])
+        return format_html('<span class="lq-lines">{}</span>', found) if found else found
 
     @admin.display(description="what changed")
     def changes(self, line: Any) -> SafeString | str:
+        head = "<tr><th>{}</th><th>before</th><th>after</th></tr>"
+        body = format_html_join("", "<tr><th scope=row>{}</th><td>{}</td><td>{}</td></tr>", differences(line))
+        table = format_html(f'<table class="lq-differences">{head}{{}}</table>', "what", body) if body else ""
         lines = line.detail.get("difference", [])
         if lines and not line.see:
             return HIDDEN
-        return format_html("<pre>{}</pre>", "\n".join(lines)) if lines else ""
+        return format_html("{}<pre>{}</pre>", table, "\n".join(lines)) if lines else table
 
     def export(self, request: HttpRequest) -> HttpResponseBase:
         query = request.GET.copy()

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+from datetime import datetime
 from functools import partial
 from typing import Any
 
 from django.contrib import admin, messages
+from django.core import signing
 from django.db import transaction
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.http.response import HttpResponseBase
 from django.urls import URLPattern, path
 
 from .. import engine
-from ..engine.dead import redaction as exporting
+from ..engine.dead import export as exporting
 from ..engine.dead.action import CONFLICTS, KINDS, REDRIVE, check_action
 from ..engine.dead.action import act as act_at_once
 from ..engine.dead.bulkoperation import MAX_SELECTION, Asked, start
-from ..engine.dead.filter import DeadFilter, moment
+from ..engine.dead.filter import FIELDS, DeadFilter
 from ..engine.dead.triage import BUCKET_CAP, MAX_COUNTED, DeadGroup, Preview, dead_groups, dead_page, preview
 from ..engine.queues import routing
 from ..exceptions import InvalidOption, LeaseQueueError, OperationActive
@@ -28,6 +32,7 @@ GROUPS_PAGE, LIST_PAGE = 20, 50
 _CRUMBS = [("Dead letters", "leasequeue_deadletters")]
 #: Above so many jobs a person types what they do.
 TYPED = 1_000
+_SALT = "django_leasequeue.admin.deadletters"
 
 
 def _read(request: HttpRequest, kind: str) -> Asked:
@@ -49,7 +54,7 @@ def _read(request: HttpRequest, kind: str) -> Asked:
     to = request.POST.get("to", "").strip() or None
     return Asked(
         kind, wanted, seqs, to if kind == REDRIVE else None, None, 0, request.POST.get("reason", "").strip(),
-        moment(request.POST.get("at", ""), "at"), request.POST.get("from_step", "").strip() or None,
+        None, request.POST.get("from_step", "").strip() or None,
     )  # fmt: skip
 
 
@@ -71,6 +76,28 @@ def phrase(kind: str, found: Preview) -> str | None:
     return f"{kind} {found.matches}{' or more' if found.capped else ''}"
 
 
+def _what(asked: Asked) -> str:
+    """Return a mark of what is done with which dead letters."""
+    what = json.dumps([asked.kind, asked.wanted.query(), asked.seqs])
+    return hashlib.sha256(what.encode()).hexdigest()
+
+
+def _seal(asked: Asked, found: Preview) -> str:
+    """Return what the confirmation page showed, signed: what it was for, when it looked, and how many it counted."""
+    return signing.dumps([_what(asked), found.at.isoformat(), found.matches, found.capped], salt=_SALT)
+
+
+def _shown(request: HttpRequest, asked: Asked) -> Preview:
+    """Return what the confirmation page showed for exactly this; nothing else is done."""
+    try:
+        what, at, matches, capped = signing.loads(request.POST.get("shown", ""), salt=_SALT)
+    except signing.BadSignature:
+        what = None
+    if what != _what(asked):
+        raise InvalidOption("This is not what the confirmation page showed: look at it again.")
+    return Preview(datetime.fromisoformat(at), matches, capped)
+
+
 @admin.register(DeadLetter)
 class DeadLetterAdmin(pages.ReadOnly, pages.PageAdmin[DeadLetter]):
     """Its pages are its own: nothing here goes through the model."""
@@ -78,21 +105,26 @@ class DeadLetterAdmin(pages.ReadOnly, pages.PageAdmin[DeadLetter]):
     permission = "view_job"
 
     def get_urls(self) -> list[URLPattern]:
-        saving = partial(filters.change_saved, self)
+        groups = self.view(self.groups, "view_job", takes=(*FIELDS, "sort", "after"))
+        listed = self.view(self.dead_letters, "view_job", takes=(*FIELDS, "after"))
+        exported = self.view(self.export, "view_job", takes=(*FIELDS, "format"))
+        saving = partial(filters.change_saved, self, page="deadletters", check=filters.checked)
         editing = self.view(partial(deadedit.edit, self), "view_job", "view_payload", "edit_job")
         return [
-            path("", self.view(self.groups, "view_job"), name="leasequeue_deadletters"),
+            path("", groups, name="leasequeue_deadletters"),
             # The name that the admin's start page looks for.
-            path("", self.view(self.groups, "view_job"), name="leasequeue_deadletter_changelist"),
-            path("list/", self.view(self.dead_letters, "view_job"), name="leasequeue_deadletters_list"),
+            path("", groups, name="leasequeue_deadletter_changelist"),
+            path("list/", listed, name="leasequeue_deadletters_list"),
             path("act/", self.act_view(self.act), name="leasequeue_deadletters_act"),
-            path("export/", self.view(self.export, "view_job"), name="leasequeue_deadletters_export"),
+            path("export/", exported, name="leasequeue_deadletters_export"),
             path("filters/", self.act_view(saving), name="leasequeue_deadletters_filters"),
             path("<int:seq>/edit/", editing, name="leasequeue_deadletters_edit"),
         ]
 
     def groups(self, request: HttpRequest) -> HttpResponse:
         wanted, error = filters.read(request)
+        if error:
+            return self._refused(request, error)
         largest = request.GET.get("sort") == "largest"
         sorting = {"sort": "largest"} if largest else {}
         try:
@@ -102,7 +134,7 @@ class DeadLetterAdmin(pages.ReadOnly, pages.PageAdmin[DeadLetter]):
             messages.error(request, str(problem))
             return HttpResponseRedirect(filters.with_query(request.path, wanted.query()))
         context = {
-            **self._shared(request, wanted, error),
+            **self._shared(request, wanted),
             "groups": [self._group(request, wanted, group) for group in found.groups],
             "found": found,
             "largest": largest,
@@ -130,13 +162,15 @@ class DeadLetterAdmin(pages.ReadOnly, pages.PageAdmin[DeadLetter]):
 
     def dead_letters(self, request: HttpRequest) -> HttpResponse:
         wanted, error = filters.read(request)
+        if error:
+            return self._refused(request, error)
         try:
             found = reading.run(dead_page(wanted, after=request.GET.get("after") or None, size=LIST_PAGE))
         except InvalidOption as problem:
             messages.error(request, str(problem))
             return HttpResponseRedirect(filters.with_query(request.path, wanted.query()))
         context = {
-            **self._shared(request, wanted, error),
+            **self._shared(request, wanted),
             "dead_letters": [{**row._asdict(), "state": row.state, "url": self.job_url(row.seq)} for row in found.rows],
             "found": found,
             "next_url": self._after(request, wanted, found.next),
@@ -145,22 +179,28 @@ class DeadLetterAdmin(pages.ReadOnly, pages.PageAdmin[DeadLetter]):
         title = "List of dead letters"
         return self.page(request, "deadletters/list.html", context, title=title, crumbs=_CRUMBS)
 
+    def _refused(self, request: HttpRequest, error: str) -> HttpResponse:
+        context = {"filter": filters.form(request, DeadFilter(), error), "saved": filters.saved(request)}
+        title = "Dead letters"
+        return self.page(request, "deadletters/refused.html", context, title=title, crumbs=_CRUMBS, status=400)
+
     def _after(self, request: HttpRequest, wanted: DeadFilter, after: str | None, **more: str) -> str | None:
         return None if after is None else filters.with_query(request.path, wanted.query(), after=after, **more)
 
-    def _shared(self, request: HttpRequest, wanted: DeadFilter, error: str) -> dict[str, Any]:
-        query = "" if error else wanted.query()
-        may = {kind: pages.allowed(request, f"{kind}_job") and not error for kind in KINDS}
+    def _shared(self, request: HttpRequest, wanted: DeadFilter) -> dict[str, Any]:
+        query = wanted.query()
+        may = {kind: pages.allowed(request, f"{kind}_job") for kind in KINDS}
         export = self.url("leasequeue_deadletters_export")
-        kinds = {} if error else audit.EXPORTS
         return {
-            "filter": filters.form(request, wanted, error),
+            "filter": filters.form(request, wanted),
             "saved": filters.saved(request),
             "may": may,
             "may_any": any(may.values()),
             "groups_url": filters.with_query(self.url("leasequeue_deadletters"), query),
             "list_url": filters.with_query(self.url("leasequeue_deadletters_list"), query),
-            "exports": [(words, filters.with_query(export, query, format=kind)) for words, kind in kinds.items()],
+            "exports": [
+                (words, filters.with_query(export, query, format=kind)) for words, kind in audit.EXPORTS.items()
+            ],
         }
 
     def export(self, request: HttpRequest) -> HttpResponseBase:
@@ -212,7 +252,7 @@ class DeadLetterAdmin(pages.ReadOnly, pages.PageAdmin[DeadLetter]):
         frozen = asked.wanted.frozen(found.at)
         lines = []
         if asked.kind == REDRIVE:
-            lines = reading.run(engine.list_queues(project=asked.wanted.project or "", size=filters.MAX_NAMES))
+            lines = reading.run(engine.list_queues(project=asked.wanted.project or "", size=reading.MAX_NAMES))
         typed = ("to", "rate", "jitter", "reason", "from_step", "typed")
         context: dict[str, Any] = {
             "asked": asked,
@@ -220,7 +260,7 @@ class DeadLetterAdmin(pages.ReadOnly, pages.PageAdmin[DeadLetter]):
             "count": f"{found.matches:,}{' or more' if found.capped else ''}",
             "words": frozen.words() if asked.seqs is None else [],
             "filter_query": asked.wanted.query(),
-            "at": found.at.isoformat(),
+            "shown": _seal(asked, found),
             "phrase": phrase(asked.kind, found),
             "targets": [line.name for line in lines if line.type == "queue"],
             "values": {name: request.POST.get(name, "") for name in typed},
@@ -234,6 +274,8 @@ class DeadLetterAdmin(pages.ReadOnly, pages.PageAdmin[DeadLetter]):
     def _one(self, request: HttpRequest, asked: Asked) -> HttpResponse:
         assert asked.seqs is not None
         (seq,) = asked.seqs
+        if "shown" in request.POST:  # the page of a job asks for no confirmation of a retry
+            asked = asked._replace(at=_shown(request, asked).at)
         with transaction.atomic(using=reading.alias()):
             how: Any = {"until": asked.at, "to": asked.to, "reason": asked.reason, "from_step": asked.from_step}
             done = reading.run(act_at_once(asked.kind, [seq], jitter_ms=asked.jitter_ms, **how))
@@ -249,17 +291,13 @@ class DeadLetterAdmin(pages.ReadOnly, pages.PageAdmin[DeadLetter]):
 
     def _start(self, request: HttpRequest, asked: Asked) -> HttpResponse:
         """Start a bulk operation over what the confirmation page showed."""
-        if asked.at is None:
-            raise InvalidOption("The time of the confirmation page is missing: look at it again.")
-        found = reading.run(preview(asked.wanted.frozen(asked.at), seqs=asked.seqs))
+        found = _shown(request, asked)
         if not found.matches and not found.capped:
-            raise InvalidOption("Nothing matches any more.")
-        if phrase(asked.kind, found) is not None:
-            # What they were shown counts, as long as it was for as many: some may have gone since then.
-            typed = " ".join(request.POST.get("typed", "").split()).lower()
-            shown = request.POST.get("phrase", "")
-            if not shown.startswith(asked.kind) or typed != shown:
-                raise InvalidOption("Type the words exactly as they are shown: this is for many jobs.")
+            raise InvalidOption("Nothing matches.")
+        words = phrase(asked.kind, found)
+        if words is not None and " ".join(request.POST.get("typed", "").split()).lower() != words:
+            raise InvalidOption(f"Type “{words}”, exactly so: this is for many jobs.")
+        asked = asked._replace(at=found.at)
         detail = {"to": asked.to, "rate": asked.rate, "jitter_ms": asked.jitter_ms}
         record = partial(audit.record, request)
         number = start(asked, found, audit.actor(request), record, reading.alias(), detail)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import parse_qs, parse_qsl, urlencode
 
@@ -9,8 +10,7 @@ from django.contrib import messages
 from django.db.models import Q
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 
-from .. import engine
-from ..engine.dead.filter import EMPTY, MAX_TESTS, DeadFilter, from_query
+from ..engine.dead.filter import EMPTY, FIELDS, MAX_TESTS, DeadFilter, from_query
 from ..engine.dead.redaction import HIDDEN
 from ..engine.limits import seq_of
 from ..exceptions import InvalidOption
@@ -19,8 +19,6 @@ from . import pages, rates, reading
 
 #: Filters that one person may save, and shared ones that are shown.
 MAX_SAVED = 100
-#: Names of queues that a form offers.
-MAX_NAMES = 1_000
 
 
 def shown(query: str, *, values: bool) -> str:
@@ -34,11 +32,13 @@ def shown(query: str, *, values: bool) -> str:
 def read(request: HttpRequest, query: str | None = None) -> tuple[DeadFilter, str]:
     """Return the filter that an address (or a form's hidden field) says, and what is wrong with it.
 
-    With an error the filter lets everything through, and nothing may be done with it. A test of the payload tells
-    about its values: it needs the permission to see them.
+    With an error the filter lets everything through, and nothing may be shown or done with it. A test of the payload
+    tells about its values: it needs the permission to see them.
     """
+    if query is None:
+        query = urlencode([(name, value) for name in FIELDS for value in request.GET.getlist(name)])
     try:
-        wanted = from_query(request.META.get("QUERY_STRING", "") if query is None else query)
+        wanted = from_query(query)
     except InvalidOption as error:
         return DeadFilter(), str(error)
     if wanted.payload and not pages.allowed(request, "view_payload"):
@@ -46,7 +46,13 @@ def read(request: HttpRequest, query: str | None = None) -> tuple[DeadFilter, st
     return wanted, ""
 
 
-def form(request: HttpRequest, wanted: DeadFilter, error: str) -> dict[str, Any]:
+def checked(request: HttpRequest, query: str) -> tuple[str, str]:
+    """Return a filter of dead letters as it is saved, and what is wrong with it."""
+    wanted, error = read(request, query)
+    return wanted.query(), error
+
+
+def form(request: HttpRequest, wanted: DeadFilter, error: str = "") -> dict[str, Any]:
     """Return what the form of a filter needs; after an error it shows what was typed."""
     given = parse_qs(request.META.get("QUERY_STRING", ""), max_num_fields=200) if error else {}
 
@@ -59,18 +65,18 @@ def form(request: HttpRequest, wanted: DeadFilter, error: str) -> dict[str, Any]
         own = getattr(wanted, name)
         return value(name, "" if own is None else own.isoformat().replace("+00:00", "Z")) if error or own else ""
 
-    listed = reading.run(engine.list_queues(project=wanted.project or "", size=MAX_NAMES))
+    tasks, tags = reading.offered()
     # Name, label, value, an example, and what can be chosen.
     fields: list[tuple[str, str, str, str, list[str]]] = [
-        ("queue", "Queue", value("queue", wanted.queue), "any", [line.name for line in listed]),
-        ("task", "Task", value("task", wanted.task), "any", rates.task_names()),
+        ("queue", "Queue", value("queue", wanted.queue), "any", reading.queue_names(wanted.project or "")),
+        ("task", "Task", value("task", wanted.task), "any", tasks),
+        ("tag", "Tag", value("tag", wanted.tag), "any", tags),
         ("text", "Text", value("text", wanted.text), "part of the error or key", []),
     ]
     rare = [
         ("since", "Died since", at("since"), "2h, 7d, 2026-11-20T18:30"),
         ("until", "Died until", at("until"), "30min"),
         ("deliveries", "Deliveries", value("deliveries", wanted.deliveries or None), "3, >=3"),
-        ("tag", "Tag", value("tag", wanted.tag), ""),
         ("fingerprint", "Fingerprint", value("fingerprint", wanted.fingerprint), ""),
         ("project", "Project", value("project", wanted.project), "- for none"),
     ]
@@ -92,16 +98,19 @@ def form(request: HttpRequest, wanted: DeadFilter, error: str) -> dict[str, Any]
     }
 
 
-def saved(request: HttpRequest) -> dict[str, list[SavedFilter]]:
-    """Return the saved filters that this user may use: their own, and those that others share."""
+def saved(request: HttpRequest, page: str = "deadletters") -> dict[str, list[SavedFilter]]:
+    """Return the saved filters of a page that this user may use: their own, and those that others share."""
     owner = str(request.user.pk)
-    found = SavedFilter.objects.filter(Q(owner=owner) | Q(shared=True)).order_by("name")[: 2 * MAX_SAVED]
+    may = SavedFilter.objects.filter(Q(owner=owner) | Q(shared=True), page=page)
+    found = may.order_by("name")[: 2 * MAX_SAVED]
     own, others = ([item for item in found if (item.owner == owner) is wanted] for wanted in (True, False))
     return {"own": own, "others": others}
 
 
-def change_saved(admin: pages.ModelAdmin[Any], request: HttpRequest) -> HttpResponse:
-    """Save a filter under a name, or forget one (POST)."""
+def change_saved(
+    admin: pages.ModelAdmin[Any], request: HttpRequest, page: str, check: Callable[[HttpRequest, str], tuple[str, str]]
+) -> HttpResponse:
+    """Save a filter of a page under a name, or forget one (POST); ``check`` returns the query, and what is wrong."""
     pages.require(request, "view_job")
     owner = str(request.user.pk)
     back = HttpResponseRedirect(admin.back(request))
@@ -115,7 +124,7 @@ def change_saved(admin: pages.ModelAdmin[Any], request: HttpRequest) -> HttpResp
             messages.error(request, "That filter is not yours, or gone already.")
         return back
     name = request.POST.get("name", "").strip()
-    wanted, error = read(request, request.POST.get("filter", ""))
+    query, error = check(request, request.POST.get("filter", ""))
     if not error and not 1 <= len(name) <= 80:
         error = "The name of a saved filter has 1 to 80 characters."
     known = SavedFilter.objects.filter(owner=owner)
@@ -125,7 +134,7 @@ def change_saved(admin: pages.ModelAdmin[Any], request: HttpRequest) -> HttpResp
         messages.error(request, error)
         return back
     shared, owner_name = request.POST.get("shared") == "1", request.user.get_username()[:255]
-    values = {"query": wanted.query(), "shared": shared, "owner_name": owner_name}
+    values = {"query": query, "shared": shared, "owner_name": owner_name, "page": page}
     SavedFilter.objects.update_or_create(owner=owner, name=name, defaults=values)
     messages.success(request, f"Saved the filter {name!r}.")
     return back

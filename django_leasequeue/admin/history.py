@@ -15,6 +15,7 @@ from django.utils import timezone
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
+from ..engine import clock
 from ..enums import EventKind
 from ..metrics import charts
 from ..models import Attempt, JobEvent
@@ -202,7 +203,9 @@ def draw(events: Sequence[JobEvent], now: datetime, *, open_end: bool) -> SafeSt
     shown = events[-MAX_DRAWN:]
     if not shown:
         return SafeString("")
-    times = [event.occurred_at for event in shown] + ([max(now, shown[-1].occurred_at)] if open_end else [])
+    times = [clock.aware(event.occurred_at) for event in shown]
+    if open_end:
+        times.append(max(now, times[-1]))
     places = _places(times)
     spans = [(places[n], places[n + 1], shown[n].kind in _HELD) for n in range(len(places) - 1)]
     held = "".join(f"M{a:.1f},{_LINE - 6}H{b:.1f}v12H{a:.1f}z" for a, b, holds in spans if holds)
@@ -242,7 +245,7 @@ def _labels(times: Sequence[datetime], places: Sequence[float]) -> SafeString:
 
 
 def _says(event: JobEvent) -> str:
-    parts = [what(event), timezone.localtime(event.occurred_at).strftime("%Y-%m-%d %H:%M:%S")]
+    parts = [what(event), timezone.localtime(clock.aware(event.occurred_at)).strftime("%Y-%m-%d %H:%M:%S")]
     if event.node:
         parts.append(f"by {event.node}")
     if event.kind == EventKind.CLAIMED and event.deliveries:

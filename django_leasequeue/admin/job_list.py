@@ -6,13 +6,12 @@ number per request. An answer says how far it has read; ``search.js`` asks for t
 
 from __future__ import annotations
 
-import re
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
-from urllib.parse import urlencode
+from urllib.parse import parse_qs, urlencode
 
 from django.contrib import messages
 from django.db.models.functions import Left
@@ -20,11 +19,11 @@ from django.http import HttpRequest, HttpResponse
 
 from .. import engine
 from ..engine import arrays, codec
-from ..engine.dead.filter import DeadFilter, from_values
+from ..engine.dead.filter import DeadFilter, from_values, unknown_name
 from ..engine.dead.redaction import readable, redact
 from ..engine.dead.search import from_micros, micros
 from ..engine.limits import MAX_SEQ, seq_of
-from ..engine.operation import Steps, operation
+from ..engine.operation import Statements, operation
 from ..engine.queues.stats import counts_by_id
 from ..enums import JobState, ResultState
 from ..exceptions import InvalidOption, LeaseQueueError
@@ -32,7 +31,9 @@ from ..models import Job, Queue, StoredJob
 from ..models.base import AsWritten
 from ..tasks.arguments import shown
 from ..templatetags.leasequeue_admin import capped
+from ..words import ENDED
 from . import filters, pages, rates, reading
+from .job_texts import called, openly
 
 #: Jobs of one page.
 PAGE = 50
@@ -48,15 +49,19 @@ MAX_LOOKED, CHUNK, PATIENCE = 50_000, 1_000, 0.4
 _MAX_DATA, _MAX_SHOWN = 4_000, 120
 #: Time by which a job may have been made earlier than one with a lower number: its transaction was long.
 _SLACK = timedelta(minutes=10)
-#: States by the words of an address; of results + 10.
-STATES = {state.label: int(state) for state in JobState} | {state.label: int(state) + 10 for state in ResultState}
-_FIELDS = ("task", "since", "until", "text", "payload")
+#: States by the words of an address; of results + ENDED.
+STATES = {state.label: int(state) for state in JobState} | {state.label: int(state) + ENDED for state in ResultState}
+#: States whose jobs are listed over all queues, and what they are to ``Job``: held ones count as delayed.
+LIVE = {"ready": ("ready",), "delayed": ("delayed", "waiting"), "leased": ("leased",), "dead": ("dead",)}
+_FIELDS = ("task", "tag", "since", "until", "text", "payload")
+#: What the address of the list may say.
+NAMES = ("q", "queue", "state", "worker", *_FIELDS, "below", "after")
 #: What ``admin/suspended`` returns: ``event`` belongs to the project ``of``.
 _COLUMNS = ("seq", "since", "step", "event", "of", "until", "suspended", "queue_id", "project", "queue", "name", "key")
 
 
 @operation
-def read_suspended(waits: bool, after: str | None) -> Steps[tuple[list[dict[str, Any]], str | None]]:
+def read_suspended(waits: bool, after: str | None) -> Statements[tuple[list[dict[str, Any]], str | None]]:
     """Read a page of the jobs that sleep, the longest first, or that wait, by their events; and its cursor."""
     at, event, project, seq = codec.decode_cursor(after, (int, str, str, int)) or (0, "", "", 0)
     place = {"at": from_micros(at), "event": event, "project": project, "seq": seq}
@@ -120,7 +125,7 @@ class JobHit(NamedTuple):
     @property
     def state(self) -> str:
         number = self.state_number
-        return str(JobState(number).label if number < 10 else ResultState(number - 10).label)
+        return str(JobState(number).label if number < ENDED else ResultState(number - ENDED).label)
 
 
 class JobHits(NamedTuple):
@@ -164,33 +169,24 @@ def _line(data: Any) -> str:
     return ", ".join([*map(codec.dumps, args), *(f"{k}={codec.dumps(v)}" for k, v in kwargs.items())])
 
 
-def _called(text: str | None) -> str | None:
-    """Return ``customer=17``, as a list shows an argument, as JSON without spaces; ``None`` where a text is no such."""
-    found = re.fullmatch(r"(\w+)\s*=\s*(.+)", text or "")
-    if found is None:
-        return None
-    try:
-        value = codec.loads(found[2])
-    except ValueError:
-        value = found[2]
-    called = f"{codec.dumps(found[1])}:{codec.dumps(value)}"
-    return called.replace(" ", "").replace("}", ",").lower()
-
-
 @operation
-def find(wanted: JobFilter, *, below: int | None = None) -> Steps[JobHits]:
-    """Search for jobs, the newest first; ``below`` is ``next`` of the search before."""
+def find(wanted: JobFilter, *, below: int | None = None, only: Sequence[int] | None = None) -> Statements[JobHits]:
+    """Search for jobs, the newest first; ``below`` is ``next`` of the search before.
+
+    ``only``: those that an index found; it looks at no others.
+    """
     since, until = wanted.rest.since, wanted.rest.until
     if below is None:
         ((below,),) = [(MAX_SEQ,)] if until is None else (yield "admin/job_after", {"at": until + _SLACK})
     params = {
         **wanted.rest.matching(),
         "payloads": wanted.payloads,
-        "called": _called(wanted.rest.text),
+        "called": called(wanted.rest.text),
         "queue": wanted.queue,
         "states": None if wanted.state is None else arrays.integers([STATES[wanted.state]]),
         "since": since,
         "until": until,
+        "only": None if only is None else arrays.integers(seq for seq in only if below is None or seq < below),
     }
     end = time.monotonic() + PATIENCE
     jobs: list[JobHit] = []
@@ -200,12 +196,12 @@ def find(wanted: JobFilter, *, below: int | None = None) -> Steps[JobHits]:
         rows = yield "admin/walk_jobs", {**params, "below": below, "size": CHUNK, "enough": enough}
         count, low, first, newest = rows[0][:4]
         found = [(place, JobHit._make(job)) for _, _, _, _, place, *job in rows if place is not None]
-        jobs += [job for _, job in found]
+        jobs += [job for _, job in found if not (wanted.rest.payload and wanted.rest.hidden(job.task))]
         if len(found) == enough:
             place, last = found[-1]
             return JobHits(jobs, looked + place, last.enqueued_at, last.seq)
         looked, oldest = looked + count, first or oldest
-        if count < CHUNK or (since is not None and newest < since - _SLACK):
+        if only is not None or count < CHUNK or (since is not None and newest < since - _SLACK):
             return JobHits(jobs, looked, oldest, None)
         below = low
         if looked >= MAX_LOOKED or time.monotonic() >= end:
@@ -220,6 +216,7 @@ def job_list(admin: pages.PageAdmin[Job], request: HttpRequest) -> HttpResponse:
         return jump
     queue, unknown = _queue(request.GET.get("queue", "").strip())
     context: dict[str, Any] = {"queue": queue}
+    actions = _actions(admin, request)
     may_search = pages.allowed(request, "view_payload")
     state = request.GET.get("state", "")
     if state in SUSPENDED and not unknown:
@@ -228,7 +225,9 @@ def job_list(admin: pages.PageAdmin[Job], request: HttpRequest) -> HttpResponse:
         except LeaseQueueError as error:
             messages.error(request, str(error))
         nothing = from_request({"task": request.GET.getlist("task")}, None, payloads=False)
-        return admin.page(request, "jobs.html", {**_form(request, nothing), **context}, title="Jobs")
+        return admin.page(
+            request, "jobs.html", {**_form(request, nothing), **context, "actions": actions}, title="Jobs"
+        )
     try:
         if unknown:
             raise InvalidOption(f"There is no queue {unknown}.")
@@ -242,20 +241,31 @@ def job_list(admin: pages.PageAdmin[Job], request: HttpRequest) -> HttpResponse:
         if wanted.rest.payload and not may_search:
             raise InvalidOption("You may not see payloads, so you cannot search in them.")
     except InvalidOption as error:
-        messages.error(request, str(error))
-        wanted = JobFilter(DeadFilter(), None if queue is None else queue.pk)
+        form = _form(request, JobFilter(DeadFilter()))
+        return admin.page(request, "jobs.html", {**form, **context, "error": str(error)}, title="Jobs", status=400)
     listed: list[tuple[int, str, str | None]] = []
-    if queue is not None and wanted.rest.empty and (not state or state in JobState.labels):
+    worker = request.GET.get("worker", "").replace("\x00", "").strip()[:512]
+    if not worker and queue is not None and wanted.rest.empty and (not state or state in JobState.labels):
         context.update(_by_index(request, queue, state))
         listed = [(job.seq, queue.name, job.name) for job in context["jobs"]]
+    elif worker or (state in LIVE and queue is None and wanted.rest.empty and "below" not in request.GET):
+        state = "leased" if worker else state
+        found = context["found"] = reading.some_jobs(LIVE[state], PAGE, worker)
+        context |= {"state": state, "unordered": len(found) == PAGE}
+        listed = [(job.seq, job.queue.name, job.task) for job in found]
     elif request.GET:
         below = seq_of(request.GET.get("below", ""))
-        looked = context["looked"] = reading.read(find(wanted, below=below))
+        only = reading.indexed(wanted.rest.payload)
+        looked = reading.read(find(wanted, below=below, only=only))
+        sought = wanted.rest.text if wanted.payloads else None
+        context["looked"] = looked = looked._replace(jobs=openly(looked.jobs, sought))
+        if only is None and (slow := [test for test in wanted.rest.payload if test.equal]):
+            context["index"] = ".".join((slow[0].root, *slow[0].place))
         context["first"] = None if below is None else f"?{wanted.query()}"
         context["next"] = None if looked.next is None else f"?{wanted.query(below=looked.next)}"
         listed = [(job.seq, job.queue, job.task) for job in looked.jobs]
     context["arguments"] = arguments(listed, values=may_search)
-    return admin.page(request, "jobs.html", {**_form(request, wanted), **context}, title="Jobs")
+    return admin.page(request, "jobs.html", {**_form(request, wanted), **context, "actions": actions}, title="Jobs")
 
 
 def _queue(text: str) -> tuple[Queue | None, str]:
@@ -271,15 +281,49 @@ def _queue(text: str) -> tuple[Queue | None, str]:
     return found, "" if found else text
 
 
+def checked_query(request: HttpRequest, query: str) -> tuple[str, str]:
+    """Return a filter of jobs as it is saved, and what is wrong with it."""
+    values = parse_qs(query[:8_000], max_num_fields=200)
+    kept = {name: values[name] for name in NAMES if name in values and name not in ("below", "after")}
+    try:
+        from_request({name: found for name, found in kept.items() if name != "state"}, None, payloads=False)
+    except InvalidOption as error:
+        return "", str(error)
+    return urlencode(kept, doseq=True), unknown_name(values, NAMES) or ("" if kept else "There is no filter to save.")
+
+
+def _actions(admin: pages.PageAdmin[Job], request: HttpRequest) -> list[tuple[str, str, str, str]]:
+    """Return what this user may do with selected jobs: action, label, address, look of the button."""
+    urls = [admin.url_or_none(f"leasequeue_{name}") for name in ("jobs_act", "deadletters_act")]
+    offered = (
+        ("cancel", "Cancel", "cancel_job", 0, "danger"),
+        ("run", "Run now", "change_job", 0, ""),
+        ("release", "Release", "release_job", 0, "plain"),
+        ("retry", "Retry the dead", "retry_job", 1, ""),
+        ("redrive", "Redrive the dead…", "redrive_job", 1, "plain"),
+        ("discard", "Discard the dead…", "discard_job", 1, "danger"),
+    )
+    return [
+        (name, label, url, look)
+        for name, label, permission, place, look in offered
+        if (url := urls[place]) and pages.allowed(request, permission)
+    ]
+
+
 def _form(request: HttpRequest, wanted: JobFilter) -> dict[str, Any]:
-    given = {name: request.GET.get(name, "") for name in ("since", "until", "payload")}
+    given = {name: request.GET.get(name, "") for name in ("since", "until", "payload", "tag", "worker")}
+    tasks, tags = reading.offered()
     kept = {"state": "any", **request.GET.dict()}
     kept.pop("below", None)  # a changed search begins anew
     return {
         "q": request.GET.get("q", "") or wanted.rest.text or "",
-        "queues": reading.read_queues(filters.MAX_NAMES),
-        "tasks": rates.task_names(),
+        "queues": reading.queue_names(),
+        "tasks": tasks,
         "task": wanted.rest.task or "",
+        "saved": filters.saved(request, "jobs"),
+        "filter_query": "" if "below" in request.GET or "after" in request.GET else request.GET.urlencode(),
+        "tags": tags,
+        "workers": [worker.node for worker in reading.read_workers()],
         "states": [*STATES, *SUSPENDED],
         "state": request.GET.get("state", ""),
         "given": given,
@@ -332,4 +376,9 @@ def _jump(admin: pages.PageAdmin[Job], request: HttpRequest, query: str) -> Http
     named = [(job.seq, job.queue.name, job.task) for job in found]
     form = _form(request, JobFilter(DeadFilter()))
     lines = arguments(named, values=pages.allowed(request, "view_payload"))
-    return admin.page(request, "jobs.html", {**form, "found": found, "arguments": lines}, title="Jobs")
+    return admin.page(
+        request,
+        "jobs.html",
+        {**form, "found": found, "arguments": lines, "actions": _actions(admin, request)},
+        title="Jobs",
+    )

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from django.contrib import admin, messages
 from django.db import transaction
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.defaultfilters import filesizeformat
 from django.urls import URLPattern, path
 from django.utils.html import format_html, format_html_join
@@ -20,14 +20,15 @@ from ..engine import clock, codec, metadata
 from ..engine import payloads as large
 from ..engine.dead.redaction import HIDDEN, readable, redact
 from ..engine.jobs.steps import RESERVED, emit, rouse_job
-from ..engine.limits import MAX_SEQ
-from ..engine.operation import Steps, operation
+from ..engine.limits import MAX_BATCH, MAX_SEQ, seq_of
+from ..engine.operation import Statements, operation
 from ..enums import EventKind
 from ..exceptions import LeaseQueueError
 from ..models import Job, JobEvent, Worker
 from ..tasks.results import new_end
 from . import audit, history, pages, reading
-from .job_list import job_list
+from .filters import change_saved
+from .job_list import NAMES, SUSPENDED, checked_query, job_list
 
 _ACTIONS = {
     "cancel": "cancel_job",
@@ -37,6 +38,11 @@ _ACTIONS = {
     "wake": "change_job",
     "emit": "emit_event",
 }
+#: What is done to many jobs, by the queryset's methods, and the word for it.
+_MANY = {"cancel": "cancel", "release": "release", "run": "run_now"}
+_ACTED = {"cancel": "cancelled", "release": "released", "run": "ready now"}
+#: The state that they leave a job in.
+_AFTER = {"cancel": "cancelled", "release": "ready", "run": "ready", "wake": "ready"}
 #: Values that the tree of a JSON value shows, and characters of one text.
 MAX_VALUES, MAX_TEXT = 2_000, 4_000
 #: Deeper levels are closed at first; below the last one only the JSON text is shown.
@@ -48,9 +54,13 @@ class JobAdmin(pages.PageAdmin[Job]):
     """Jobs are looked at, not edited: what changes them is the engine, by the buttons of the page."""
 
     def get_urls(self) -> list[URLPattern]:
+        saving = partial(change_saved, self, page="jobs", check=checked_query)
+        listed = self.view(partial(job_list, self), "view_job", takes=NAMES)
         return [
-            path("", self.view(partial(job_list, self), "view_job"), name="leasequeue_job_changelist"),
+            path("", listed, name="leasequeue_job_changelist"),
             path("<int:seq>/change/", self.view(self.change, "view_job"), name="leasequeue_job_change"),
+            path("filters/", self.act_view(saving), name="leasequeue_job_filters"),
+            path("act/", self.act_view(self.act_on_many), name="leasequeue_jobs_act"),
             path("<int:seq>/act/", self.act_view(self.act), name="leasequeue_job_act"),
         ]
 
@@ -65,6 +75,9 @@ class JobAdmin(pages.PageAdmin[Job]):
         values = pages.allowed(request, "view_payload")
         steps = reading.read_steps(seq) if job is not None else []
         suspended = [step for step in steps if step.part.size is None] if job and job.state == "delayed" else []
+        state = job.state if job else events[-1].get_kind_display()
+        if suspended:
+            state = SUSPENDED[any(step.event for step in suspended)]
         running = job is not None and job.live
         dead = job is not None and job.live and job.dead_letter is not None
         hosts = {worker.node: worker.host for worker in workers}
@@ -72,7 +85,7 @@ class JobAdmin(pages.PageAdmin[Job]):
             "seen": job,
             "job": job and job.job,
             "seq": seq,
-            "state": job.state if job else events[-1].get_kind_display(),
+            "state": state,
             "task": job.job.task if job else events[-1].name,
             "member": member,
             "workflow_url": self.url_or_none("leasequeue_workflow", member.workflow) if member else None,
@@ -133,7 +146,11 @@ class JobAdmin(pages.PageAdmin[Job]):
                     done, text, *made = getattr(self, f"_{action}")(request, job)
                     to = made[0] if made else seq
                     if done:
-                        more = {"event": request.POST.get("event", "")} if action == "emit" else {}
+                        more: dict[str, Any] = {}
+                        if action == "emit":
+                            more = {"event": request.POST.get("event", "")}
+                        elif action in _AFTER:
+                            more = {"changed": {"state": [job.state, _AFTER[action]]}}
                         detail = {"state": job.state, "node": job.job.worker, "claim": job.job.claim, **more}
                         place = {"project": job.queue.project, "queue": job.queue.name}
                         audit.record(
@@ -143,6 +160,23 @@ class JobAdmin(pages.PageAdmin[Job]):
                 done, text = False, str(error)
             messages.add_message(request, messages.SUCCESS if done else messages.ERROR, text)
         return self.redirect("leasequeue_job_change", to)
+
+    def act_on_many(self, request: HttpRequest) -> HttpResponse:
+        """Cancel, release or run the selected jobs of a list: a POST with ``action`` and ``seq``."""
+        action = pages.action_of(request, {name: _ACTIONS[name] for name in _MANY}, "view_job")
+        seqs = [seq for text in request.POST.getlist("seq")[: MAX_BATCH + 1] if (seq := seq_of(text)) is not None]
+        if not 0 < len(seqs) <= MAX_BATCH:
+            messages.error(request, f"Select 1 to {MAX_BATCH:,} jobs.")
+        else:
+            with transaction.atomic(using=reading.alias()):
+                jobs = Job.objects.using(reading.alias()).filter(pk__in=seqs)
+                done = getattr(jobs, _MANY[action])()
+                if done:
+                    audit.record(request, action, seqs=seqs, counts={"done": done, "selected": len(seqs)})
+            left = f" The other {len(seqs) - done:,} were in another state." if done < len(seqs) else ""
+            say = messages.success if done else messages.error
+            say(request, f"{_ACTED[action].capitalize()}: {done:,} of {len(seqs):,} jobs.{left}")
+        return HttpResponseRedirect(self.back(request))
 
     def _copy(self, request: HttpRequest, job: reading.SeenJob) -> tuple[bool, str] | tuple[bool, str, int]:
         made = reading.run(copy_job(job.seq, f"admin:{request.user.get_username()}"))
@@ -265,7 +299,7 @@ class Source(NamedTuple):
 
 
 @operation
-def copy_job(seq: int, origin: str) -> Steps[int | None]:
+def copy_job(seq: int, origin: str) -> Statements[int | None]:
     """Enqueue what a job was enqueued with once more, with a key of its own; return its number (``None``: gone)."""
     rows = yield "admin/job_source", {"seq": seq}
     if not rows:
@@ -278,13 +312,16 @@ def copy_job(seq: int, origin: str) -> Steps[int | None]:
         name=source.name,
         tag=source.tag,
         priority=source.priority,
-        # Names with $ are the queue's, about the old job.
-        meta={name: value for name, value in meta.items() if not name.startswith("$")} or None,
-        tags=metadata.tags_of(source.meta_json),
+        # Other names with $ are the queue's, about the old job.
+        meta=metadata.Noted(
+            {name: value for name, value in meta.items() if name == metadata.CONTEXT or not name.startswith("$")}
+        )
+        or None,
+        tags=metadata.noted(source.meta_json, metadata.TAGS),
         result_ttl_ms=source.result_ttl_ms,
         max_deliveries=source.max_deliveries,
         origin=origin,
         id_end=new_end() if source.keyed else None,
     )
-    (answer,) = yield from engine.enqueue(source.queue, [job], project=source.project).steps()
+    (answer,) = yield from engine.enqueue(source.queue, [job], project=source.project)
     return answer.seq

@@ -142,27 +142,32 @@ class LimitAdmin(ListAdmin[Limit]):
         return super().render_change_form(request, context, *args, **kwargs)
 
     def save_model(self, request: HttpRequest, obj: Limit, form: LimitForm, change: bool) -> None:
-        self._set(request, obj, form.before, form.values, pin=True)
+        self._set(request, obj, form.before, form.values)
 
     def message_user(self, request: HttpRequest, message: Any, *args: Any, **kwargs: Any) -> None:
-        """``_set`` says what was done."""
+        """``_say`` does."""
 
     @admin.action(description="Give the selected limits back to the code", permissions=["change"])
     def reset(self, request: HttpRequest, queryset: QuerySet[Limit]) -> None:
         for limit in queryset:
-            self._set(request, limit, LimitValues.of(limit), LimitValues.of(limit), pin=False)
+            before = LimitValues.of(limit)
+            with transaction.atomic(using=reading.alias()):
+                done = reading.run(engine.reset_limit(limit.name, project=limit.project))
+                if done:
+                    self._record(request, "reset_limit", limit, before, LimitValues.of(done))
+            self._say(request, limit, figures.given_back(done) if done else "is the code's already")
 
-    def _set(self, request: HttpRequest, limit: Limit, before: LimitValues, after: LimitValues, *, pin: bool) -> None:
+    def _set(self, request: HttpRequest, limit: Limit, before: LimitValues, after: LimitValues) -> None:
         with transaction.atomic(using=reading.alias()):
-            done = reading.run(engine.set_limits([after], project=limit.project, pin=pin))
+            done = reading.run(engine.set_limits([after], project=limit.project))
             if done:
-                detail = {"limit": limit.name, "changed": figures.changed(before, after)}
-                action = "set_limit" if pin else "reset_limit"
-                audit.record(request, action, obj=limit, project=limit.project, detail=detail)
-        if not done:
-            messages.info(request, f"Nothing was changed: {limit}.")
-        elif pin:
-            words = f"The limit {limit} is set: {figures.allows(after)}. The code's values wait until it is given back."
-            messages.success(request, words)
-        else:
-            messages.success(request, f"The limit {limit} is given back: the next call that names it sets it.")
+                self._record(request, "set_limit", limit, before, after)
+        words = f"is set: {figures.allows(after)}. The code's values wait until it is given back."
+        self._say(request, limit, words if done else "stays as it is")
+
+    def _record(self, request: HttpRequest, action: str, limit: Limit, before: LimitValues, after: LimitValues) -> None:
+        detail = {"limit": limit.name, "changed": figures.changed(before, after)}
+        audit.record(request, action, obj=limit, project=limit.project, detail=detail)
+
+    def _say(self, request: HttpRequest, limit: Limit, words: str) -> None:
+        messages.success(request, f"The limit {limit} {words.removesuffix('.')}.")

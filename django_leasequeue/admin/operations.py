@@ -21,7 +21,7 @@ from ..engine.limits import seq_of
 from ..exceptions import InvalidOption
 from ..models import BulkOperation, OperationState
 from ..models.operators import ACTIVE
-from ..reaper.leader import LOCK
+from ..reaper.leader import Leader
 from ..templatetags.leasequeue_admin import count
 from . import audit, pages, reading
 from .pages import ListAdmin, column, count_of, moment_of
@@ -43,7 +43,7 @@ def _progress(made: BulkOperation) -> dict[str, Any]:
     share = min(made.done + made.conflicts, made.expected)
     left: float | None = None
     if made.state == OperationState.RUNNING and made.started_at is not None and share:
-        took = (engine.clock.now() - made.started_at).total_seconds()
+        took = (engine.clock.now() - engine.clock.aware(made.started_at)).total_seconds()
         left = took / share * (made.expected - share)
     return {"share": share, "percent": 100 * share // made.expected, "left": left}
 
@@ -97,13 +97,14 @@ class BulkOperationAdmin(ListAdmin[BulkOperation]):
         words = from_query(made.filters).words() if made.filters else []
         if not pages.allowed(request, "view_payload"):
             words = [f"payload {HIDDEN}" if word.startswith("payload ") else word for word in words]
-        leaders = engine.DjangoExecutor(reading.alias()).fetch("reaper_leader", LOCK) if made.is_active else [()]
+        executor = engine.DjangoExecutor(reading.alias())
+        no_reaper = made.is_active and Leader.of(executor.fetch("reaper_look", {})) is None
         context: dict[str, Any] = {
             "made": made,
             "buttons": _BUTTONS.get(OperationState(made.state), ()) if may else (),
             "every": 1 if made.is_active else 0,
             **_progress(made),
-            "no_reaper": not leaders,
+            "no_reaper": no_reaper,
             "words": words,
             "whys": [(CONFLICTS.get(why, why), count) for why, count in Counter(made.conflict_counts).most_common()],
             "sample": [

@@ -77,8 +77,15 @@ class WorkerAdmin(ListAdmin[Worker]):
         return self._lines([] if worker.gone else worker.running) or SafeString("nothing")
 
     def _lines(self, jobs: list[dict[str, Any]]) -> SafeString:
-        rows = ((self.job_link(job["seq"]), job.get("name") or "", job["queue"], span(job["seconds"])) for job in jobs)
-        return format_html_join("", "<div>{} {} <small>{}, for {}</small></div>", rows)
+        said = {"apart": ", a suspect in a process of its own", "alone": ", a suspect that runs alone"}
+        rows = (
+            (
+                *(self.job_link(job["seq"]), job.get("name") or "", job["queue"], span(job["seconds"])),
+                said.get(job.get("suspect", ""), ""),
+            )
+            for job in jobs
+        )
+        return format_html_join("", "<div>{} {} <small>{}, for {}{}</small></div>", rows)
 
     @admin.action(description="Ask the selected workers to stop", permissions=["stop"])
     def stop(self, request: HttpRequest, queryset: QuerySet[Worker]) -> None:
@@ -109,6 +116,12 @@ class ApiKeyForm(forms.ModelForm):
         model = ApiKey
         fields = ["name", "scopes", "topics", "project", "rate_per_second", "expires_at"]
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        # Django's two fields of a time have one label.
+        for each, label in zip(self.fields["expires_at"].widget.widgets, ("date", "time"), strict=True):
+            each.attrs["aria-label"] = f"Expires at: {label}"
+
 
 @admin.register(ApiKey)
 class ApiKeyAdmin(FramedAdmin[ApiKey]):
@@ -131,7 +144,8 @@ class ApiKeyAdmin(FramedAdmin[ApiKey]):
             request._leasequeue_token = token  # type: ignore[attr-defined]  # for response_add, in this request only
         # Django saves in a transaction, and writes its own log in it.
         super().save_model(request, obj, form, change)
-        note("change_key" if change else "create_key", obj, audit.actor(request))
+        changed = audit.changes(form) if change else None
+        note("change_key" if change else "create_key", obj, audit.actor(request), changed)
 
     def delete_model(self, request: HttpRequest, obj: ApiKey) -> None:
         with transaction.atomic(using=obj._state.db):

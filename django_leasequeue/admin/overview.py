@@ -6,27 +6,25 @@ Django's list of apps shows models: each of the two has one, without a table.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 from urllib.parse import urlencode
 
 from django.apps.registry import Apps
 from django.contrib import admin
 from django.db import models
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.urls import URLPattern, path
 
-from .. import engine
 from ..engine import clock
 from ..engine.queues.stats import Counts, Totals, counts_by_id
 from ..reaper import concerns
-from . import pages, rates, reading
+from . import pages, rates, reading, taskpage
 from .queues import COUNTED, PAGE, errors_first
 from .rates import TaskRate
 
 #: Queues and workers that the page lists; the warnings are those of ``PAGE`` queues.
 _LINES = 6
-#: Projects whose samples are added up.
-_PROJECTS = 1_000
 _PLACES = {"ready": "ready", "delayed": "delayed", "in flight": "in_flight", "dead letters": "dead"}
 
 
@@ -47,12 +45,13 @@ def _depths(totals: list[Totals], counts: list[Counts]) -> list[tuple[str, str, 
 
 
 def _busiest(found: rates.Rates) -> list[Counts]:
-    """Return the figures of the queues with most events lately, filled up with the first by name."""
+    """Return the figures of the queues where many jobs died or most happened lately, filled up with the first."""
     busy = sorted(
         (rate for rate in found.rates.values() if rate.bucket is None and rate.queue_id is not None),
         key=lambda rate: -(rate.enqueued + rate.claimed + rate.ended),
     )
-    ids = [rate.queue_id for rate in busy[:PAGE] if rate.queue_id is not None]
+    lively = [rate.queue_id for rate in busy if rate.queue_id is not None]
+    ids = list(dict.fromkeys([*reading.deadly(), *lively]))[:PAGE]
     if len(ids) < PAGE:
         ids += [each.id for each in reading.read_queues(PAGE) if each.id not in ids]
     counts = reading.read(counts_by_id(ids[:PAGE], budget=COUNTED)) if ids else {}
@@ -104,24 +103,37 @@ class OverviewAdmin(pages.ReadOnly, pages.PageAdmin[Overview]):
 
     def get_urls(self) -> list[URLPattern]:
         names = ("leasequeue_overview", "leasequeue_overview_changelist")
-        return [path("", self.view(self.overview, self.permission), name=name) for name in names]
+        page = self.view(self.overview, self.permission, takes=("range",))
+        counts = path("counts/", self.view(self.counts), name="leasequeue_counts")
+        return [*(path("", page, name=name) for name in names), counts]
+
+    def counts(self, request: HttpRequest) -> HttpResponse:
+        """Answer with the figures of the navigation, by page, of those that the user may see."""
+        may = {name: permission for _, name, permission in pages.NAVIGATION}
+        figures = {name: text for name, text in reading.figures().items() if request.user.has_perm(may[name])}
+        return JsonResponse(figures, headers={"Cache-Control": "no-store"})
 
     def overview(self, request: HttpRequest) -> HttpResponse:
         chosen = rates.chosen(request)
         found = reading.read_log(rates.read_rates(None, chosen))
-        totals = reading.read(engine.totals(size=_PROJECTS))
+        totals = reading.totals()
         counts = _busiest(found)
         lines = rates.lines_of(counts, found, chosen)
         workers = reading.read_workers() if pages.allowed(request, "view_worker") else []
         alive = [worker for worker in workers if not worker.gone]
-        version, of_server = reading.read(reading.read_server())
+        version, of_server = reading.server()
+        may = pages.allowed(request, "view_recurringtask")
+        recurring = concerns.recurring_problems(reading.alias()) if may else []
+        urls = self._lists(request, chosen)
         warnings = [
             *of_server,
+            *(concerns.Concern("error", text) for text in recurring),
             *(concern for line in lines for concern in line["concerns"]),
-            *concerns.of_workers((worker.node, worker.silent) for worker in workers),
+            *concerns.of_workers(workers),
         ]
         context: dict[str, Any] = {
-            "cards": _depths(totals, counts),
+            "cards": [(*card, urls[card[0]]) for card in _depths(totals, counts)],
+            "urls": urls,
             "rates": rates.show(found, chosen),
             "ranges": rates.buttons(chosen),
             "every": chosen.every,
@@ -135,6 +147,16 @@ class OverviewAdmin(pages.ReadOnly, pages.PageAdmin[Overview]):
         }
         return self.page(request, "overview.html", context, title="Overview")
 
+    def _lists(self, request: HttpRequest, chosen: rates.Span) -> pages.Lists:
+        found = pages.Lists(queues=self.url_or_none("leasequeue_queue_changelist"))
+        if pages.allowed(request, "view_job"):
+            for label, state in (("ready", "ready"), ("delayed", "delayed"), ("in flight", "leased")):
+                found[label] = self.url_or_none("leasequeue_job_changelist", state=state)
+            found["dead letters"] = self.url_or_none("leasequeue_deadletters")
+            for sort in ("runs", "failed", "ended"):
+                found[sort] = self.url_or_none("leasequeue_tasks", range=chosen.name, sort=sort)
+        return found
+
 
 @admin.register(Task)
 class TaskAdmin(pages.ReadOnly, pages.PageAdmin[Task]):
@@ -144,7 +166,9 @@ class TaskAdmin(pages.ReadOnly, pages.PageAdmin[Task]):
 
     def get_urls(self) -> list[URLPattern]:
         names = ("leasequeue_tasks", "leasequeue_task_changelist")
-        return [path("", self.view(self.tasks, self.permission), name=name) for name in names]
+        page = self.view(self.tasks, self.permission, takes=("range", "sort"))
+        one = self.view(partial(taskpage.show, self), self.permission, takes=("name", "range"))
+        return [*(path("", page, name=name) for name in names), path("one/", one, name="leasequeue_task")]
 
     def tasks(self, request: HttpRequest) -> HttpResponse:
         chosen, sort = request.GET.get("range", "1 h"), request.GET.get("sort", "runs")

@@ -24,12 +24,14 @@ from django.urls import NoReverseMatch, reverse
 from django.utils.html import format_html
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.utils.safestring import SafeString
+from django.utils.text import capfirst
 from django.views.decorators.http import require_POST
 
+from ..engine.dead.filter import unknown_name
 from ..engine.outage import Outage, passes
 from ..engine.queues import routing
 from ..exceptions import LargeStorageError
-from ..templatetags.leasequeue_admin import count, moment
+from ..templatetags.leasequeue_admin import count, link, moment
 from . import reading
 
 #: Since Django 6.1 the admin's breadcrumbs are a list.
@@ -40,7 +42,7 @@ _outage = Outage(_logger, "The database is away: pages are answered 503", "The d
 
 
 #: The pages by name, the permission that shows each.
-_NAVIGATION = (
+NAVIGATION = (
     ("Overview", "leasequeue_overview", "leasequeue.view_queue"),
     ("Dead letters", "leasequeue_deadletters", "leasequeue.view_job"),
     ("Queues", "leasequeue_queue_changelist", "leasequeue.view_queue"),
@@ -55,9 +57,11 @@ _NAVIGATION = (
 )
 
 
-def link(text: object, address: str | None) -> SafeString | str:
-    """Return a link, or the text alone where there is no address."""
-    return format_html('<a href="{}">{}</a>', address, text) if address else str(text)
+class Lists(dict[str, "str | None"]):
+    """The address of the list that each figure of a page counts; ``None`` for a user who may not see it."""
+
+    def __missing__(self, name: str) -> None:
+        return None
 
 
 def badge(state: str, text: str = "") -> SafeString:
@@ -126,20 +130,30 @@ class ModelAdmin(admin.ModelAdmin, Generic[M]):
             pattern.callback = or_not_ready(reading.on_chosen_database(pattern.callback))
         return found
 
-    def view(self, page: Callable[..., HttpResponseBase], *permissions: str) -> Callable[..., HttpResponseBase]:
-        """Return a page behind the admin's login, for users with these permissions (codenames of this app)."""
+    def view(
+        self, page: Callable[..., HttpResponseBase], *permissions: str, takes: Sequence[str] | None = None
+    ) -> Callable[..., HttpResponseBase]:
+        """Return a page behind the admin's login, for users with these permissions (codenames of this app).
+
+        ``takes``: the names that its query may have; with another one it is refused, for its filter would be ignored.
+        """
 
         def answer(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
             require(request, *permissions)
+            # Names that begin with _ are Django's own.
+            given = [name for name in request.GET if not name.startswith("_")]
+            if takes is not None and (error := unknown_name(given, takes)):
+                context = {"error": error, "without": request.path}
+                return self.page(request, "refused.html", context, title="This filter is not known", status=400)
             return page(request, *args, **kwargs)
 
         return self.admin_site.admin_view(answer)
 
-    def url(self, name: str, *args: Any, **query: Any) -> str:
+    def url(self, name: str, /, *args: Any, **query: Any) -> str:
         """Return the address of one of our pages on this admin site."""
         return reverse(f"admin:{name}", args=args, query=query, current_app=self.admin_site.name)
 
-    def url_or_none(self, name: str, *args: Any, **query: Any) -> str | None:
+    def url_or_none(self, name: str, /, *args: Any, **query: Any) -> str | None:
         """Return the address of a page, or ``None`` where the host took it out of its admin site."""
         try:
             return self.url(name, *args, **query)
@@ -159,22 +173,22 @@ class ModelAdmin(admin.ModelAdmin, Generic[M]):
             return to
         return self.url("leasequeue_deadletters")
 
-    def redirect(self, name: str, *args: Any, **query: Any) -> HttpResponseRedirect:
+    def redirect(self, name: str, /, *args: Any, **query: Any) -> HttpResponseRedirect:
         return HttpResponseRedirect(self.url(name, *args, **query))
 
-    def navigation(self, request: HttpRequest) -> list[tuple[str, str, bool]]:
-        """Return the pages that this user may see: label, address, and whether it is shown."""
+    def navigation(self, request: HttpRequest) -> list[tuple[str, str, bool, str]]:
+        """Return the pages that this user may see: label, address, whether it is shown, its name."""
         here = getattr(request.resolver_match, "url_name", "")
         items = [
-            (label, address, name == here)
-            for label, name, permission in _NAVIGATION
+            (label, address, name == here, name)
+            for label, name, permission in NAVIGATION
             if request.user.has_perm(permission) and (address := self.url_or_none(name)) is not None
         ]
         if items and len(aliases := routing.aliases()) > 1:
-            _, first, _ = items[0]
+            first = items[0][1]
             for each in aliases:
                 address = f"{first}?{urlencode({reading.SWITCH: each})}"
-                items.append((f"Database {each}", address, each == reading.alias()))
+                items.append((f"Database {each}", address, each == reading.alias(), ""))
         return items
 
     def page(
@@ -199,6 +213,7 @@ class ModelAdmin(admin.ModelAdmin, Generic[M]):
             "crumbs": [{"label": label, "url": self.url(*name)} for label, *name in crumbs],
             "crumbs_are_a_list": CRUMBS_ARE_A_LIST,
             "lq_navigation": self.navigation(request),
+            "dead_letters_url": self.url_or_none("leasequeue_deadletters") if allowed(request, "view_job") else None,
         }
         response = TemplateResponse(request, f"admin/leasequeue/{template}", {**frame, **context}, status=status)
         response["Cache-Control"] = "no-store"
@@ -293,11 +308,14 @@ class FramedAdmin(ModelAdmin[M]):
     paginator = BoundedPaginator
     show_facets = admin.ShowFacets.NEVER
     list_per_page = 50
+    #: Unfold has a button to add a row where this says so.
+    show_add_link = True
     #: Seconds after which a list asks for its rows anew; 0: never.
     every: ClassVar[int] = 0
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
-        frame = {"lq_navigation": self.navigation(request), "every": self.every}
+        title = capfirst(self.opts.verbose_name_plural)
+        frame = {"lq_navigation": self.navigation(request), "every": self.every, "title": title}
         return super().changelist_view(request, {**frame, **(extra_context or {})})
 
     def get_changelist_instance(self, request: HttpRequest) -> Any:

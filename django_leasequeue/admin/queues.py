@@ -24,6 +24,7 @@ from ..conf.queue_options import OPTIONS, QueueOption
 from ..engine import clock
 from ..engine.queues import presets
 from ..engine.queues.stats import counts_by_id
+from ..enums import JobState
 from ..exceptions import InvalidOption, LeaseQueueError
 from ..metrics import charts
 from ..models import Queue
@@ -137,7 +138,7 @@ def _depths(queue: Queue, now: datetime, seconds: int) -> SafeString | str:
     if not left:
         return ""
     times = [now - timedelta(seconds=seconds * (1 - (n + 1) / _PLACES)) for n in range(_PLACES)]
-    sampled = [row.sampled_at for row in left]
+    sampled = [clock.aware(row.sampled_at) for row in left]
     rows = [left[place - 1] if (place := bisect(sampled, at)) else None for at in times]
     kinds = {"ready": "ready", "delayed": "delayed", "in flight": "leased", "dead": "dead"}
     series = [charts.Series(label, [getattr(row, name, None) for row in rows]) for label, name in kinds.items()]
@@ -158,9 +159,11 @@ class QueueAdmin(pages.PageAdmin[Queue]):
 
     def get_urls(self) -> list[URLPattern]:
         options = self.view(self.options, "view_queue", "change_queue")
+        listed = self.view(self.changelist, "view_queue", takes=("q", "after", "after_project"))
+        one = self.view(self.change, "view_queue", takes=("range",))
         return [
-            path("", self.view(self.changelist, "view_queue"), name="leasequeue_queue_changelist"),
-            path("<int:pk>/change/", self.view(self.change, "view_queue"), name="leasequeue_queue_change"),
+            path("", listed, name="leasequeue_queue_changelist"),
+            path("<int:pk>/change/", one, name="leasequeue_queue_change"),
             path("<int:pk>/options/", options, name="leasequeue_queue_options"),
             path("<int:pk>/act/", self.act_view(self.act), name="leasequeue_queue_act"),
         ]
@@ -194,9 +197,12 @@ class QueueAdmin(pages.PageAdmin[Queue]):
             raise Http404
         now = clock.now()
         health = reading.read(concerns.read_health([queue.pk])).get(queue.pk)
-        _, of_server = reading.read(reading.read_server())
+        _, of_server = reading.server()
         chosen = rates.chosen(request)
         found = reading.read_log(rates.read_rates(queue.pk, chosen))
+        urls = pages.Lists()
+        if pages.allowed(request, "view_job") and (jobs := self.url_or_none("leasequeue_job_changelist", queue=pk)):
+            urls |= {"jobs": jobs, **{state: f"{jobs}&state={state}" for state in JobState.labels}}
         context: dict[str, Any] = {
             "queue": queue,
             "counts": counts,
@@ -206,13 +212,13 @@ class QueueAdmin(pages.PageAdmin[Queue]):
             "ranges": rates.buttons(chosen),
             "every": chosen.every,
             "depths": _depths(queue, now, chosen.seconds),
+            "urls": urls,
             "options": sorted(info.config.items()),
             "changed": [
                 (label_of(name), in_words(name, info.config[name]), option.help)
                 for name, option in OPTIONS.items()
                 if option.group and info.config[name] != option.default
             ],
-            "dead_letters_url": self.url_or_none("leasequeue_deadletters"),
         }
         crumbs = [("Queues", "leasequeue_queue_changelist")]
         return self.page(request, "queue.html", context, title=f"Queue {queue}", crumbs=crumbs)

@@ -11,14 +11,14 @@ from django.http import HttpRequest
 from django.utils.safestring import SafeString
 
 from ..engine import clock
-from ..engine.operation import Steps, operation
+from ..engine.operation import Statements, operation
 from ..engine.queues.stats import Counts
 from ..metrics import charts
 from ..reaper import concerns
 from . import reading
 
 #: Times that can be chosen: their names and seconds.
-RANGES = {"15 min": 900, "1 h": 3_600, "24 h": 86_400, "7 d": 604_800}
+RANGES = {"15 min": 900, "1 h": 3_600, "6 h": 21_600, "24 h": 86_400, "7 d": 604_800}
 #: The same, and no limit, as ``since`` of a filter.
 SINCE = {"any time": "", **{name: f"{seconds // 60}min" for name, seconds in RANGES.items()}}
 #: Rows of the log that one look reads.
@@ -116,8 +116,8 @@ class TaskRate(NamedTuple):
         return f"{100 * self.failed / self.runs:.3g} %" if self.failed else ""
 
 
-def _reach_steps(seconds: int, bucket: int, size: int) -> Steps[Reach]:
-    """Steps that find since when the log can be counted: at the beginning of a bucket, or in the newest."""
+def _reach_steps(seconds: int, bucket: int, size: int) -> Statements[Reach]:
+    """Find the time from which the log can be counted: the beginning of a bucket, or a time in the newest one."""
     ((now,),) = yield "server_time", {}
     ((jobs,),) = yield "admin/event_sizes", {"since": now - timedelta(seconds=seconds), "now": now}
     size = min(size, int(MAX_NUMBERS / max(jobs or 1, 1)))
@@ -137,7 +137,7 @@ def _reach_steps(seconds: int, bucket: int, size: int) -> Steps[Reach]:
 
 
 @operation
-def read_rates(queue_id: int | None, span: Span, *, size: int = MAX_ROWS) -> Steps[Rates]:
+def read_rates(queue_id: int | None, span: Span, *, size: int = MAX_ROWS) -> Statements[Rates]:
     """Count what happened lately to one queue, or to each and all together, in at most ``size`` rows of the log."""
     seconds, bucket = span.seconds, span.bucket
     reach = yield from _reach_steps(seconds, bucket, size)
@@ -155,17 +155,11 @@ def read_rates(queue_id: int | None, span: Span, *, size: int = MAX_ROWS) -> Ste
 
 
 @operation
-def read_tasks(*, seconds: int, size: int = MAX_ROWS) -> Steps[tuple[Reach, list[TaskRate]]]:
+def read_tasks(*, seconds: int, size: int = MAX_ROWS) -> Statements[tuple[Reach, list[TaskRate]]]:
     """Count the runs of each task lately, in at most ``size`` rows of the log; those with most runs come first."""
     reach = yield from _reach_steps(seconds, max(seconds // 60, 1), size)
     rows = yield "admin/task_rates", {"since": reach.since, "size": MAX_TASKS, "sampled": SAMPLED, "now": reach.now}
     return reach, [_task(row) for row in rows]
-
-
-def task_names() -> list[str]:
-    """Return the names of the tasks in the newest rows of the log, which a form offers."""
-    _, tasks = reading.read_log(read_tasks(seconds=86_400, size=2_000))
-    return [task.name for task in tasks if task.name]
 
 
 def _task(row: Sequence[Any]) -> TaskRate:

@@ -3,30 +3,34 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import timedelta
 from functools import wraps
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, cast
 
-from django.db import transaction
+from django.db import connections, transaction
 from django.db.models import Case, Func, IntegerField, Model, QuerySet, When
 from django.http import HttpRequest, HttpResponseRedirect
 from django.http.response import HttpResponseBase
 from django.middleware.csrf import rotate_token
 
 from .. import conf, engine
-from ..engine import DjangoExecutor, store
+from ..conf.process import Memory
+from ..engine import DjangoExecutor, search_index, store
+from ..engine.dead.filter import PayloadTest
+from ..engine.epoch import above_horizon
 from ..engine.limits import MAX_SEQ
-from ..engine.operation import Operation, Steps, operation, steady
+from ..engine.operation import Operation, Statements, operation, steady
 from ..engine.queues import routing
 from ..enums import EventKind, QueueType
 from ..models import Attempt, DeadLetter, Job, JobEvent, JobResult, JobStep, Queue, StoredJob, Worker
 from ..models.base import AsWritten
 from ..models.job import FINISHED
 from ..reaper import concerns
-from ..reaper.leader import LOCK
+from ..reaper.leader import Leader
 
 M = TypeVar("M", bound=Model)
 T = TypeVar("T")
@@ -38,6 +42,10 @@ MAX_STEPS, MAX_STEP_BYTES = 200, 4_096
 #: Events of a job that its page shows: the newest.
 MAX_EVENTS = 1_000
 MAX_WORKERS = 200
+#: Names of queues that a form offers.
+MAX_NAMES = 1_000
+#: Projects whose samples are added up.
+MAX_PROJECTS = 1_000
 #: JSON columns of what was enqueued.
 _JSON = ("data", "meta", "progress")
 #: Time between clocks: events of a job are looked for so long before and after it.
@@ -259,16 +267,106 @@ def find_jobs(key: str, size: int = 50) -> list[Job]:
         return list(found.order_by("-pk")[:size])
 
 
+def indexed(tests: Sequence[PayloadTest]) -> list[int] | None:
+    """Return the jobs that these tests may want, by an index; ``None`` if none answers, or there are too many."""
+    if not tests:
+        return None
+    with steadily(log=True), connections[alias()].cursor() as cursor:
+        paths = [each.path for each in run(search_index.search_indexes()) if each.path and each.valid]
+        asked = search_index.question(tests, paths)
+        if asked is None:
+            return None
+        cursor.execute(asked.as_string(cursor.connection))
+        found = [seq for (seq,) in cursor.fetchall()]
+    return found if len(found) <= search_index.MAX_FOUND else None
+
+
+def queue_names(project: str | None = None) -> list[str]:
+    """Return the first names of queues, which a form offers: of a project, or of all with their projects in front."""
+    found = Queue.objects.using(alias()).order_by("project", "name").values_list("project", "name")
+    if project is not None:
+        found = found.filter(project=project)
+
+    def make() -> list[str]:
+        return [f"{of}/{name}" if of and project is None else name for of, name in found[:MAX_NAMES]]
+
+    return kept(f"queues of {project!r}", make)
+
+
+def offered() -> tuple[list[str], list[str]]:
+    """Return the names of tasks, and the tags, of the newest jobs: what a form offers."""
+
+    def make() -> tuple[list[str], list[str]]:
+        newest = list(StoredJob.objects.using(alias()).order_by("-pk").values_list("name", "tag")[:2_000])
+        return sorted({task for task, _ in newest if task}), sorted({tag for _, tag in newest if tag})
+
+    return kept("offered", make)
+
+
+def some_jobs(states: Sequence[str], size: int, worker: str = "") -> list[Job]:
+    """Read a few jobs in one of these states (and of this worker), of every queue and in no order."""
+    with steadily():
+        found = Job.objects.using(alias()).select_related("queue").defer(*_JSON, "args", "kwargs")
+        found = found.filter(worker=worker) if worker else found
+        return list((found.filter(state__in=states) if len(states) > 1 else found.filter(state=states[0]))[:size])
+
+
+#: Seconds for which a process keeps what holds for a whole database.
+KEPT = 10.0
+_kept: Memory[tuple[str, str], tuple[float, Any]] = Memory()
+
+
+def kept(what: str, make: Callable[[], T]) -> T:
+    """Return what holds for the whole database; this process reads it every ``KEPT`` seconds at most."""
+    key, now = (what, alias()), time.monotonic()
+    if key not in _kept or now - _kept[key][0] > KEPT:
+        _kept[key] = (now, make())
+    return cast("T", _kept[key][1])
+
+
+def server() -> tuple[str, list[concerns.Concern]]:
+    """Return the server's version, and the problems of its oldest transaction, its epoch and the reaper."""
+    return kept("server", lambda: read(read_server()))
+
+
+def totals() -> list[engine.Totals]:
+    """Return the sums of the newest samples of each project."""
+    return kept("totals", lambda: read(engine.totals(size=MAX_PROJECTS)))
+
+
+def deadly() -> list[int]:
+    """Return the queues in which many jobs died lately."""
+    return kept("deadly", lambda: [each.queue_id for each in read(concerns.read_deaths())])
+
+
+def figures() -> dict[str, str]:
+    """Return the figures of the navigation by the page that they stand at, of the newest samples."""
+
+    def make() -> dict[str, str]:
+        alerts = [*server()[1], *concerns.recurring_problems(alias()), *concerns.of_workers(read_workers())]
+        of_queues = read(concerns.of_queues())
+        alerts += of_queues
+        sums = {name: sum(getattr(each, name) for each in totals()) for name in ("ready", "in_flight", "dead")}
+        return {
+            "leasequeue_overview": f"{len(alerts)} alert{'s' * (len(alerts) != 1)}" if alerts else "",
+            "leasequeue_deadletters": f"{sums['dead']:,}",
+            "leasequeue_job_changelist": f"{sums['ready']:,} waiting, {sums['in_flight']:,} running",
+        }
+
+    return kept("figures", make)
+
+
 @operation
-def read_server() -> Steps[tuple[str, list[concerns.Concern]]]:
-    """Read the server's version, and what to say of its oldest transaction and of a reaper that does not lead."""
+def read_server() -> Statements[tuple[str, list[concerns.Concern]]]:
+    """Read the server's version, and what to say of its oldest transaction, its epoch and the reaper."""
     ((version, age, pid, application, *_),) = yield "server_status", {}
-    leaders = yield "reaper_leader", LOCK
-    return version, concerns.of_server(bool(leaders), age, pid, application or None)
+    leader = Leader.of((yield "reaper_look", {}))
+    above = yield from above_horizon()
+    return version, concerns.of_server(leader, age, pid, application or None, above)
 
 
 @operation
-def ask_worker_to_stop(worker_id: int) -> Steps[bool]:
+def ask_worker_to_stop(worker_id: int) -> Statements[bool]:
     """Ask a worker to stop; return whether it is there and had not been asked before."""
     rows = yield "admin/worker_stop", {"id": worker_id}
     return any(not asked for _, asked in rows)

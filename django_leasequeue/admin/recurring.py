@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 from zoneinfo import ZoneInfo
 
 from django import forms
 from django.contrib import admin, messages
 from django.db import transaction
-from django.db.models import Prefetch, Q, QuerySet
+from django.db.models import Prefetch, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.urls import URLPattern, path
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
-from .. import conf
 from ..engine import clock, codec
 from ..exceptions import InvalidOption
 from ..models import Job, RecurringTask
-from ..reaper.concerns import BOUNDS, recurring
-from ..reaper.recurring import DueTask, check, enqueue_task, home_of, task_of
+from ..reaper.concerns import BOUNDS, FAILED, recurring, recurring_problems
+from ..reaper.declarations import check, home_of, task_of, template_of
 from ..reaper.schedule import parse
+from ..reaper.ticks import DueTask, enqueue_due
 from ..tasks.arguments import check_arguments
-from ..templatetags.leasequeue_admin import ago, moment
+from ..templatetags.leasequeue_admin import ago, link, moment
 from . import audit, pages, reading
 from .pages import JsonField, ListAdmin, column
 
@@ -52,19 +51,14 @@ def next_times(schedule: str, timezone: str) -> SafeString:
     return format_html('<ol class="lq-times">{}</ol>', format_html_join("", line, times))
 
 
-def is_declared(task: RecurringTask) -> bool:
-    """Whether the settings declare it, also while a pause keeps it from them."""
-    declared = conf.settings.RECURRING.get(task.name)
-    return task.from_settings or (isinstance(declared, Mapping) and declared.get("task") == task.task)
-
-
 class RecurringForm(forms.ModelForm):
     """A recurring task of the database, checked as the settings' are, and its arguments against the function."""
 
     class Meta:
         model = RecurringTask
         fields = [
-            "name", "task", "schedule", "timezone", "args", "kwargs", "queue_name", "priority", "backend", "enabled",
+            "name", "task", "schedule", "timezone", "args", "kwargs", "queue_name", "priority", "backend", "grace",
+            "enabled",
         ]  # fmt: skip
         help_texts = {
             "task": "dotted path of the function with @task",
@@ -75,6 +69,7 @@ class RecurringForm(forms.ModelForm):
             "queue_name": "empty: the task's own",
             "priority": "empty: the task's own",
             "backend": "alias in TASKS; empty: the task's own",
+            "grace": "seconds; a tick that is later is skipped. Empty: the interval, at most an hour",
             "enabled": "off: no ticks",
         }
         field_classes = {"args": JsonField, "kwargs": JsonField}
@@ -87,9 +82,12 @@ class RecurringForm(forms.ModelForm):
         super().__init__(*args, **kwargs)
         if "backend" in self.fields:
             self.fields["backend"].required = False
+        if "timezone" in self.fields:  # its default is a function, so Django would compare with a hidden field
+            self.fields["timezone"].show_hidden_initial = False
 
-    #: The database of its queue, where it is saved.
+    #: The database of its queue, where it is saved, and the job of a tick.
     home: str
+    job: dict[str, Any] | None
 
     def clean(self) -> dict[str, Any]:
         given = super().clean() or self.cleaned_data
@@ -110,19 +108,14 @@ class RecurringForm(forms.ModelForm):
                 self.add_error(field, str(error))
                 return given
         here = reading.alias()
-        self.home = home_of(*enqueued, otherwise=here)
+        args, kwargs = codec.dumps(given["args"]), codec.dumps(given["kwargs"])
+        self.job = template_of(given["task"], args, kwargs, given["backend"], given["queue_name"], given["priority"])
+        self.home = home_of(*enqueued, otherwise=here, job=self.job)
         adding = self.instance.pk is None or self.home != here
-        if adding and RecurringTask.objects.using(self.home).filter(name=name).exists():
+        if adding and RecurringTask.objects.using(self.home).filter(name=name, service=self.instance.service).exists():
             words = f"The database {self.home}, where its queue is, has a recurring task of that name."
             self.add_error("name" if "name" in self.fields else None, words)
         return {**given, "name": name}
-
-    def changed(self) -> dict[str, Any]:
-        """Return what the form changes: field, from, to; of arguments, which may be secret, only that they do."""
-        return {
-            name: ["changed"] if name in ("args", "kwargs") else [self.initial.get(name), self.cleaned_data[name]]
-            for name in self.changed_data
-        }
 
 
 _SCHEDULE = '<span class="lq-mono">{}</span> <small>{}</small>'
@@ -169,10 +162,10 @@ class RecurringTaskAdmin(ListAdmin[RecurringTask]):
     def has_change_permission(self, request: HttpRequest, obj: RecurringTask | None = None) -> bool:
         # A pause needs the permission to change alone; a changed task may run anything, so that needs both.
         needed = ("view_recurringtask", "change_recurringtask", "add_recurringtask")
-        return pages.allowed(request, *needed) and not (obj and is_declared(obj))
+        return pages.allowed(request, *needed) and not (obj and obj.from_settings)
 
     def has_delete_permission(self, request: HttpRequest, obj: RecurringTask | None = None) -> bool:
-        return pages.allowed(request, "view_recurringtask", "delete_recurringtask") and not (obj and is_declared(obj))
+        return pages.allowed(request, "view_recurringtask", "delete_recurringtask") and not (obj and obj.from_settings)
 
     def render_change_form(
         self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any
@@ -180,20 +173,21 @@ class RecurringTaskAdmin(ListAdmin[RecurringTask]):
         task = kwargs["obj"] or RecurringTask()
         schedule = request.POST.get("schedule", task.schedule)
         context["times"] = next_times(schedule, request.POST.get("timezone", task.timezone)) if schedule else ""
-        context["declared"] = is_declared(task)
+        context["declared"] = task.from_settings
         return super().render_change_form(request, context, *args, **kwargs)
 
     def save_model(self, request: HttpRequest, obj: RecurringTask, form: RecurringForm, change: bool) -> None:
-        if {"schedule", "timezone", "enabled"} & set(form.changed_data):
-            obj.next_tick_at = None  # a new schedule begins now
+        obj.template, obj.last_error, obj.failed_at = form.job, "", None
+        if "enabled" in form.changed_data:
+            obj.paused = False
         with transaction.atomic(using=form.home):
             if change and form.home != reading.alias():
                 RecurringTask.objects.using(reading.alias()).filter(pk=obj.pk).delete()
-                obj.pk = obj.last_seq = None
+                obj.pk = obj.last_seq = obj.next_tick_at = None
             obj.save(using=form.home)
-            action, changed = ("edit_recurring", form.changed()) if change else ("add_recurring", {})
-            detail = {"name": obj.name, "changed": changed}
-            audit.record(request, action, obj=obj, queue=obj.queue_name, detail=detail, using=form.home)
+            action = "edit_recurring" if change else "add_recurring"
+            # Arguments may be secret.
+            self._record(request, action, obj, audit.changes(form, hidden=("args", "kwargs")), using=form.home)
 
     def response_add(
         self, request: HttpRequest, obj: RecurringTask, post_url_continue: str | None = None
@@ -211,7 +205,8 @@ class RecurringTaskAdmin(ListAdmin[RecurringTask]):
         return self.redirect("leasequeue_recurringtask_changelist", **{reading.SWITCH: home})
 
     def delete_model(self, request: HttpRequest, obj: RecurringTask) -> None:
-        audit.record(request, "delete_recurring", obj=obj, queue=obj.queue_name, detail={"name": obj.name})
+        gone = {name: [getattr(obj, name), None] for name in ("task", "schedule", "timezone", "enabled")}
+        self._record(request, "delete_recurring", obj, gone)
         super().delete_model(request, obj)
 
     def delete_queryset(self, request: HttpRequest, queryset: QuerySet[RecurringTask]) -> None:
@@ -228,21 +223,27 @@ class RecurringTaskAdmin(ListAdmin[RecurringTask]):
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         pages.require(request, "view_recurringtask")
-        late = recurring(reading.alias()).filter(Q(enabled=True, late__gt=BOUNDS.late))[:10]
-        why = "is a reaper running, and can its schedule and task be read?"
-        notes = [("error", f"{task.name} is overdue since {clock.span(task.late)}: {why}") for task in late]
+        notes = [("error", text) for text in recurring_problems(reading.alias())]
         return super().changelist_view(request, {"notes": notes, **(extra_context or {})})
 
     @admin.display(description="state", ordering="enabled")
     def condition(self, task: RecurringTask) -> SafeString | str:
         if not task.enabled:
             return pages.badge("paused")
-        return pages.badge("failed", "overdue") if (task.late or 0) > BOUNDS.late else "on time"
+        if task.last_error:
+            return format_html("{} <small>{}</small>", pages.badge("failed", "not enqueued"), task.last_error)
+        if (task.late or 0) > BOUNDS.late:
+            return pages.badge("failed", "overdue")
+        found = task.last_job
+        if found is not None and found.task == task.task and found.state in FAILED:
+            return pages.badge("failed", "last run failed")
+        return "on time"
 
     @admin.display(description="task", ordering="task")
     def runs(self, task: RecurringTask) -> SafeString | str:
         address = self.url_or_none("leasequeue_job_changelist", state="any", task=task.task)
-        return format_html("{} <small>{}</small>", pages.link(task.task, address), task.queue_name)
+        place = " ".join(filter(None, (task.queue_name, task.service)))
+        return format_html("{} <small>{}</small>", link(task.task, address), place)
 
     @admin.display(description="its job")
     def job(self, task: RecurringTask) -> SafeString | str:
@@ -268,13 +269,20 @@ class RecurringTaskAdmin(ListAdmin[RecurringTask]):
     def resume(self, request: HttpRequest, queryset: QuerySet[RecurringTask]) -> None:
         self._each(request, "resume", queryset)
 
+    def _record(
+        self, request: HttpRequest, action: str, task: RecurringTask, changed: dict[str, Any], using: str | None = None
+    ) -> None:
+        detail = {"name": task.name, **({"changed": changed} if changed else {})}
+        audit.record(request, action, obj=task, queue=task.queue_name, detail=detail, using=using or reading.alias())
+
     def _each(self, request: HttpRequest, action: str, tasks: QuerySet[RecurringTask]) -> None:
         for task in tasks:
             try:
                 with transaction.atomic(using=reading.alias()):
+                    before = task.enabled
                     text = _run(task) if action == "run" else _pause(task, paused=action == "pause")
-                    detail = {"name": task.name}
-                    audit.record(request, f"{action}_recurring", obj=task, queue=task.queue_name, detail=detail)
+                    changed = {} if before == task.enabled else {"enabled": [before, task.enabled]}
+                    self._record(request, f"{action}_recurring", task, changed)
             except Exception as error:  # noqa: BLE001  (whatever a task's backend raises is to be read on the page)
                 messages.error(request, f"{task.name} was not enqueued: {type(error).__name__}: {error}")
             else:
@@ -282,14 +290,14 @@ class RecurringTaskAdmin(ListAdmin[RecurringTask]):
 
 
 def _run(task: RecurringTask) -> str:
-    args, kwargs = codec.dumps(task.args), codec.dumps(task.kwargs)
-    due = DueTask(task.task, args, kwargs, task.backend, task.queue_name, task.priority)
-    return f"{task.name} was enqueued as {enqueue_task(due).id}; its next tick stays."
+    args, kwargs, job = codec.dumps(task.args), codec.dumps(task.kwargs), task.template
+    call = (task.task, args, kwargs, task.backend, task.queue_name, task.priority)
+    made = enqueue_due(reading.alias(), DueTask(*call, None if job is None else codec.dumps(job)))
+    return f"{task.name} was enqueued as {made}; its next tick stays."
 
 
 def _pause(task: RecurringTask, *, paused: bool) -> str:
-    """Pause a recurring task, or let it go on; while it is paused the settings that declare it do not change it."""
-    task.enabled = not paused
-    task.from_settings = not paused and is_declared(task)
-    task.save(update_fields=["enabled", "from_settings"])
+    """Pause a recurring task, or let it go on; while it is paused the settings that declare it do not enable it."""
+    task.enabled, task.paused = not paused, paused
+    task.save(update_fields=["enabled", "paused"])
     return f"{task.name} is paused: no tick is enqueued." if paused else f"{task.name} goes on with its next tick."

@@ -53,9 +53,11 @@ class WorkflowAdmin(pages.PageAdmin[Workflow]):
     """Workflows are made by code; here they are looked at, cancelled, and gone on with."""
 
     def get_urls(self) -> list[URLPattern]:
+        listed = self.view(self.changelist, "view_workflow", takes=("state", "name", "below"))
+        one = self.view(self.one, "view_workflow", "view_job", takes=("state", "from"))
         return [
-            path("", self.view(self.changelist, "view_workflow"), name=_LIST),
-            path("<uuid:uid>/", self.view(self.one, "view_workflow", "view_job"), name="leasequeue_workflow"),
+            path("", listed, name=_LIST),
+            path("<uuid:uid>/", one, name="leasequeue_workflow"),
             path("<uuid:uid>/act/", self.act_view(self.act), name="leasequeue_workflow_act"),
             # The name that Django's own log looks for.
             path("<int:pk>/change/", self.view(self.moved, "view_workflow"), name="leasequeue_workflow_change"),
@@ -143,7 +145,8 @@ def _cancel(request: HttpRequest, workflow: Workflow) -> None:
     with transaction.atomic(using=reading.alias()):
         removed = reading.run(engine.cancel_workflow(workflow.uid, project=workflow.project))
         if removed is not None:
-            _record(request, "cancel_workflow", workflow, {"removed": removed})
+            state = {"state": [workflow.get_state_display(), "cancelled"]}
+            _record(request, "cancel_workflow", workflow, {"removed": removed}, changed=state)
     if removed is None:
         messages.error(request, "This workflow has ended already.")
     else:
@@ -172,10 +175,15 @@ def _retry(request: HttpRequest, workflow: Workflow) -> None:
 
 
 def _record(
-    request: HttpRequest, action: str, workflow: Workflow, counts: dict[str, int], seqs: list[int] | None = None
+    request: HttpRequest,
+    action: str,
+    workflow: Workflow,
+    counts: dict[str, int],
+    seqs: Sequence[int] = (),
+    **more: dict[str, list[str]],
 ) -> None:
-    detail = {"workflow": str(workflow.uid), "name": workflow.name}
-    audit.record(request, action, obj=workflow, project=workflow.project, seqs=seqs or (), counts=counts, detail=detail)
+    detail = {"workflow": str(workflow.uid), "name": workflow.name, **more}
+    audit.record(request, action, obj=workflow, project=workflow.project, seqs=seqs, counts=counts, detail=detail)
 
 
 def _read(state: int | None, name: str, below: int) -> dict[str, Any]:

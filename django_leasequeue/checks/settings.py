@@ -1,6 +1,6 @@
-"""System checks of the settings and of the host's URLs: what goes wrong in practice, each with a number that stays.
+"""System checks of the settings and of the host's URLs, each with a stable id.
 
-Those that ask the database are in ``database``: ``manage.py check --database default`` and ``migrate`` run them.
+Checks that query the database are in ``database``: ``manage.py check --database default`` and ``migrate`` run them.
 """
 
 from __future__ import annotations
@@ -20,15 +20,16 @@ from django.urls import URLPattern, URLResolver, get_resolver
 from django.utils.module_loading import import_string
 
 from .. import conf
+from ..engine import psycopg_internals
 from ..engine.queues import presets, routing
 from ..exceptions import InvalidOption
 
 APP = "leasequeue"
-#: ``manage.py check --tag leasequeue``: ours alone, which is what a worker runs when it starts.
+#: ``manage.py check --tag leasequeue`` runs our checks only, as a worker does when it starts.
 TAG = "leasequeue"
-#: The shortest time between two heartbeats that pauses of a process or a network do not eat.
+#: The shortest heartbeat interval that usual pauses of a process or a network do not exceed.
 SHORTEST_HEARTBEAT_MS = 1_000
-#: The view that answers 404 to whatever is no endpoint, and how its route ends where that is every address.
+#: The view that answers 404 to every other address, and the end of its route.
 NOT_FOUND = "django_leasequeue.http.views.not_found"
 REST = "<leasequeue_text:rest>"
 
@@ -47,6 +48,12 @@ def _installation() -> Iterator[checks.CheckMessage]:
             "Django talks to PostgreSQL through psycopg2; the queues need psycopg 3.",
             hint='pip install "psycopg[binary,pool]>=3.2", and uninstall psycopg2: Django then takes psycopg 3.',
             id="leasequeue.E006",
+        )
+    elif (reason := psycopg_internals.misfit()) is not None:
+        yield checks.Warning(
+            f"Statements go by psycopg's cursors, which takes more CPU: {reason}.",
+            hint="All calls work. Install another psycopg 3, or silence this until django-leasequeue takes yours.",
+            id="leasequeue.W031",
         )
     backends = getattr(django_settings, "TASKS", None)
     ours = isinstance(backends, dict) and any(
@@ -81,9 +88,9 @@ def check_settings(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> Me
     if problems := conf.problems():
         return [checks.Error(problem.message, hint=problem.hint, id="leasequeue.E001") for problem in problems]
     basics: Messages = [*_aliases()]
-    # What is wrong with a database would be told once more by what uses it.
+    # The parts that use a database would report its problem again.
     parts = [] if any(isinstance(message, checks.Error) for message in basics) else [*_worker_and_reaper()]
-    return [*basics, *parts, *_declared_queues(), *_recurring()]
+    return [*basics, *parts, *_declared_queues(), *_recurring(), *_context()]
 
 
 def _aliases() -> Iterator[checks.CheckMessage]:
@@ -93,8 +100,8 @@ def _aliases() -> Iterator[checks.CheckMessage]:
         usable = False
     if not usable:
         yield checks.Error(
-            f"LEASEQUEUE['ROUTER'] is {conf.settings.ROUTER!r}, and there is no function.",
-            hint="It is the dotted path of a function that takes a project and a queue's name, and returns an alias.",
+            f"LEASEQUEUE['ROUTER'] must be the dotted path of a function; it is {conf.settings.ROUTER!r}.",
+            hint="The function takes a project and the name of a queue, and returns an alias.",
             id="leasequeue.E003",
         )
         return
@@ -116,28 +123,20 @@ def _aliases() -> Iterator[checks.CheckMessage]:
     yield from _router(alias)
     yield from _large()
     yield from _elsewhere()
+    yield from _listen_dsn()
     for each in routing.aliases():
         if each in django_settings.DATABASES:
             yield from _pool(each)
 
 
 def _router(alias: str) -> Iterator[checks.CheckMessage]:
-    """One statement writes a job and its event: they must be in one database, the one that the engine uses."""
+    """All tables must be in the engine's database: one statement writes a job and its event."""
     if conf.settings.ROUTER or len(routing.aliases()) > 1:
         return
-    elsewhere = sorted(
-        {
-            f"{model._meta.object_name} in {found!r}"
-            for model in apps.get_app_config(APP).get_models()
-            for found in (router.db_for_write(model), router.db_for_read(model))
-            if found != alias
-        }
-    )
-    refused = [
-        model._meta.object_name
-        for model in apps.get_app_config(APP).get_models()
-        if not router.allow_migrate_model(alias, model)
-    ]
+    models = list(apps.get_app_config(APP).get_models())
+    targets = {(model, find(model)) for model in models for find in (router.db_for_write, router.db_for_read)}
+    elsewhere = sorted(f"{model._meta.object_name} in {target!r}" for model, target in targets if target != alias)
+    refused = [model._meta.object_name for model in models if not router.allow_migrate_model(alias, model)]
     if elsewhere or refused:
         what = f"({', '.join(elsewhere[:5])})" if elsewhere else f"(no migration of {', '.join(map(str, refused[:5]))})"
         yield checks.Error(
@@ -149,7 +148,7 @@ def _router(alias: str) -> Iterator[checks.CheckMessage]:
 
 
 def _elsewhere() -> Iterator[checks.CheckMessage]:
-    """Jobs in another database than the host's data are not part of the transactions of the data."""
+    """Warn of jobs in another database than the host's data: no transaction covers both."""
     data = conf.settings.ENQUEUE_AFTER_COMMIT_OF
     if data is not None and data not in django_settings.DATABASES:
         yield checks.Error(
@@ -158,11 +157,7 @@ def _elsewhere() -> Iterator[checks.CheckMessage]:
             id="leasequeue.E003",
         )
         return
-    given = getattr(django_settings, "TASKS", None)
-    backends = [backend for backend in given.values() if isinstance(backend, dict)] if isinstance(given, dict) else []
-    options = [backend.get("OPTIONS") for backend in backends if "leasequeue" in str(backend.get("BACKEND"))]
-    named = [option.get("database") for option in options if isinstance(option, dict)]
-    elsewhere = sorted({str(alias) for alias in [*routing.aliases(), *named] if alias} - {data or "default"})
+    elsewhere = sorted(_with_queues() - {data or "default"})
     if not elsewhere:
         return
     waits = (
@@ -179,8 +174,41 @@ def _elsewhere() -> Iterator[checks.CheckMessage]:
     )
 
 
+def _with_queues() -> set[str]:
+    """Return the aliases that hold queues, with those that only a task backend names."""
+    given = getattr(django_settings, "TASKS", None)
+    backends = [backend for backend in given.values() if isinstance(backend, dict)] if isinstance(given, dict) else []
+    options = [backend.get("OPTIONS") for backend in backends if "leasequeue" in str(backend.get("BACKEND"))]
+    named = [option.get("database") for option in options if isinstance(option, dict)]
+    return {str(alias) for alias in [*routing.aliases(), *named] if alias}
+
+
+def _listen_dsn() -> Iterator[checks.CheckMessage]:
+    """One connection string serves one database only."""
+    given = conf.settings.LISTEN_DSN
+    if isinstance(given, dict):
+        unknown = sorted(given.keys() - set(django_settings.DATABASES))
+        if unknown:
+            yield checks.Error(
+                f"LEASEQUEUE['LISTEN_DSN'] names {', '.join(map(repr, unknown))}, which is not in DATABASES.",
+                hint=f"The aliases are {', '.join(django_settings.DATABASES)}.",
+                id="leasequeue.E003",
+            )
+        return
+    found = sorted(_with_queues() | {conf.settings.WORKER.database} - {""})
+    if given and len(found) > 1:
+        entries = ", ".join(f"{alias!r}: 'postgresql://...'" for alias in found)
+        yield checks.Error(
+            f"LEASEQUEUE['LISTEN_DSN'] is one connection string, and queues are in {len(found)} databases:"
+            f" {', '.join(map(repr, found))}.",
+            hint=f"Write one for each that is behind a pooler: 'LISTEN_DSN': {{{entries}}}. The others listen over"
+            " their own entry in DATABASES.",
+            id="leasequeue.E026",
+        )
+
+
 def _large() -> Iterator[checks.CheckMessage]:
-    """Large payloads need a storage that there is, and a limit that small ones reach."""
+    """Large payloads need an existing storage, and limits of small payloads that reach it."""
     large = conf.settings.LARGE
     if large.ABOVE is None:
         return
@@ -194,8 +222,8 @@ def _large() -> Iterator[checks.CheckMessage]:
         limit = getattr(conf.settings, name)
         if limit < large.ABOVE:
             yield checks.Warning(
-                f"LEASEQUEUE['LARGE']['ABOVE'] is {large.ABOVE}, more than {name}, {limit}: what lies between is"
-                " refused, and what is larger is not.",
+                f"LEASEQUEUE['LARGE']['ABOVE'] is {large.ABOVE}, more than {name}, {limit}: payloads"
+                " between the two are refused, although larger ones are not.",
                 hint=f"Set ABOVE to {limit} or less.",
                 id="leasequeue.W021",
             )
@@ -238,7 +266,7 @@ def _declared_queues() -> Iterator[checks.CheckMessage]:
         except (InvalidOption, ImproperlyConfigured) as error:
             yield checks.Error(
                 f"LEASEQUEUE['QUEUES'][{name!r}]: {error}",
-                hint="Until it is right, migrate does not make the declared queues.",
+                hint="Until it is corrected, migrate does not make the declared queues.",
                 id="leasequeue.E012",
             )
             continue
@@ -253,30 +281,44 @@ def _declared_queues() -> Iterator[checks.CheckMessage]:
 
 
 def _recurring() -> Iterator[checks.CheckMessage]:
-    from ..reaper import recurring
+    from ..reaper import declarations
     from ..reaper.schedule import CronsimMissing
 
-    for name, given in conf.settings.RECURRING.items():
+    for name, given in (conf.settings.RECURRING or {}).items():
         try:
-            found = recurring.check(name, given)
-            recurring.find_task(found.task)
-        except CronsimMissing as error:
-            yield checks.Error(
-                f"LEASEQUEUE['RECURRING'][{name!r}]: {error}",
-                hint='pip install "django-leasequeue[cron]"',
-                id="leasequeue.E015",
-            )
+            found = declarations.check(name, given)
+            declarations.find_task(found.task)
         except InvalidOption as error:
+            cron = isinstance(error, CronsimMissing)
             yield checks.Error(
                 f"LEASEQUEUE['RECURRING'][{name!r}]: {error}",
-                hint="Until it is right, it is not enqueued.",
-                id="leasequeue.E014",
+                hint='pip install "django-leasequeue[cron]"' if cron else "Until it is corrected, it is not enqueued.",
+                id="leasequeue.E015" if cron else "leasequeue.E014",
+            )
+
+
+def _context() -> Iterator[checks.CheckMessage]:
+    """Both functions of the context must exist: else enqueues raise, or attempts fail."""
+    context = conf.settings.CONTEXT
+    for key, path in (("CAPTURE", context.CAPTURE), ("RESTORE", context.RESTORE)):
+        try:
+            wrong = "" if path is None or callable(import_string(path)) else "it is not callable"
+        except ImportError as error:
+            wrong = str(error)
+        if key == "RESTORE" and path is None and context.CAPTURE is not None:
+            wrong = "CAPTURE is set: tasks carry a context that no worker could restore"
+        if wrong:
+            yield checks.Error(
+                f"LEASEQUEUE['CONTEXT'][{key!r}] is {path!r}: {wrong}.",
+                hint="CAPTURE is the dotted path of a function that takes a task and returns a dict or None, RESTORE of"
+                " one that takes that dict and returns a context manager (docs: how to carry context).",
+                id="leasequeue.E027",
             )
 
 
 @checks.register(checks.Tags.urls)
 def check_addresses(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> Messages:
-    """Check that no address of the host is hidden by one of the doors."""
+    """Check that none of our URL patterns hides an address of the host."""
     if not getattr(django_settings, "ROOT_URLCONF", None):
         return []
     found: Messages = []
@@ -298,7 +340,7 @@ def check_addresses(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> M
 
 
 def _routes(patterns: Sequence[Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Yield each route and the dotted path of its view, in the order in which Django tries them."""
+    """Yield each route and the dotted path of its view, in Django's order."""
     for pattern in patterns:
         route = prefix + str(pattern.pattern).removeprefix("^")
         if isinstance(pattern, URLResolver):

@@ -1,10 +1,10 @@
-"""A client of the HTTP door ``/v0/topics``, for workers and producers outside of the Django project.
+"""A client of the HTTP API ``/v0/topics``, for workers and producers outside of the Django project.
 
 It needs httpx (extra ``client``) and neither Django nor its settings.
 """
 
 try:
-    import httpx as _httpx  # noqa: F401  (only to say what is missing)
+    import httpx as _httpx  # noqa: F401  (for the error below)
 except ImportError as error:
     raise ImportError("django_leasequeue.client needs httpx: pip install 'django-leasequeue[client]'") from error
 

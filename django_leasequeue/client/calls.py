@@ -1,4 +1,4 @@
-"""The calls of both clients: each asks the server for something, without IO of its own; see ``plans``."""
+"""The calls of both clients, without IO of their own; see ``plans``."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ class Calls(Runs):
 
     @sync
     def put_topic(self, /, topic: str, **config: Any) -> Plan[dict[str, Any]]:
-        """Make a topic, or replace its configuration; return that, every field of it.
+        """Make a topic, or replace its configuration; return the complete configuration.
 
-        ``config`` is ``type="queue"``, ``lease_ms=``, ``max_deliveries=``, ``dead_letter=`` and so on; what is left out
-        has its default.
+        ``config`` is ``type="queue"``, ``lease_ms=``, ``max_deliveries=``, ``dead_letter=`` and so on; other fields get
+        their defaults.
         """
         answer, _ = yield Request("PUT", address(topic), config)
         found: dict[str, Any] = answer["config"]
@@ -35,7 +35,7 @@ class Calls(Runs):
 
     @sync
     def list_topics(self, prefix: str = "") -> Plan[list[str]]:
-        """Return the names of all topics that begin with ``prefix`` and that the key may see."""
+        """Return the names of all topics with ``prefix`` that the key may see."""
         names: list[str] = []
         query = {"prefix": prefix, "page_size": "1000"}
         while True:
@@ -50,7 +50,7 @@ class Calls(Runs):
 
     @sync
     def delete_topic(self, topic: str, *, if_empty: bool = False) -> Plan[bool]:
-        """Delete a topic and everything in it; return whether it was there.
+        """Delete a topic and everything in it; return whether it existed.
 
         ``if_empty``: refuse if it has records (``TopicConflict``).
         """
@@ -69,10 +69,9 @@ class Calls(Runs):
     ) -> Plan[Written]:
         """Append 1 to 10,000 records (or objects with ``data``, ``tag``, ``meta``, ``node``), all or none.
 
-        Sent again after a failure, they are appended once: every write has an idempotency key, which counts for the
-        topic's ``idempotency_window_ms`` (two minutes by default). With one of your own, at most 256 bytes, a program
-        that was started again does not write twice. ``create``: the first write makes the topic, as ``config`` says (a
-        log, if that says nothing).
+        A retry after a failure appends nothing twice: every write has an idempotency key, valid for the topic's
+        ``idempotency_window_ms`` (two minutes by default). With your own key, at most 256 bytes, a restarted program
+        does not write twice either. ``create``: the first write makes the topic by ``config`` (by default a log).
         """
         body: dict[str, Any] = {
             "records": [record.body() if isinstance(record, Record) else dict(record) for record in records],
@@ -85,7 +84,7 @@ class Calls(Runs):
 
     @sync
     def claim(self, topic: str, node: str, max: int = 1, *, lease_ms: int | None = None) -> Plan[list[ClientJob]]:
-        """Lease up to ``max`` jobs (1,000 at most) to a node. Fewer, or none, is no error: the queue is (nearly) empty.
+        """Lease up to ``max`` jobs (1,000 at most) to a node; fewer, or none, if the queue is (nearly) empty.
 
         ``node`` is the worker's name, 1 to 128 bytes; ``lease_ms`` the length of the leases, by default the topic's.
         """
@@ -101,31 +100,31 @@ class Calls(Runs):
         results: Sequence[Any] | None = None,
         result_ttl_ms: int | None = None,
     ) -> Plan[Settled]:
-        """Complete jobs, at most 1,000, as a claim gave them: they are deleted.
+        """Complete and delete jobs of a claim, at most 1,000.
 
-        Seqs alone are not protected against leases that were lost and taken again by the same node. ``results`` are
-        what came of the jobs, any JSON for each of them in their order; who waits for one gets it. They are kept for
-        ``result_ttl_ms``; by default as the job or the topic says.
+        Seqs alone do not protect against a lease that the same node lost and took again. ``results`` has one JSON value
+        for each job, in order, for callers that wait. They are kept for ``result_ttl_ms``; by default as the job or the
+        topic says.
         """
         options = given(results=None if results is None else list(results), result_ttl_ms=result_ttl_ms)
         return (yield from _settle(topic, "ack", node, jobs, **options))
 
     @sync
     def nack(self, topic: str, node: str, jobs: Sequence[ClientJob | int], *, delay_ms: int = 0) -> Plan[Settled]:
-        """Give jobs back, to be delivered again after ``delay_ms`` at the earliest; see ``ack``."""
+        """Give jobs back for another delivery, not before ``delay_ms``; see ``ack``."""
         return (yield from _settle(topic, "nack", node, jobs, delay_ms=delay_ms))
 
     @sync
     def extend(self, topic: str, node: str, jobs: Sequence[ClientJob | int], lease_ms: int) -> Plan[Settled]:
         """Set the end of the leases to now + ``lease_ms``; see ``ack``.
 
-        Jobs that are not held any more become ``lost``.
+        Jobs that are no longer held become ``lost``.
         """
         return (yield from _settle(topic, "extend", node, jobs, lease_ms=lease_ms))
 
     @sync
     def read_steps(self, node: str, job: ClientJob) -> Plan[dict[str, Any]]:
-        """Return what the steps of a job have returned, by name, in their order; ``LeaseLost`` if its lease is over."""
+        """Return the values of a job's steps, by name, in order; ``LeaseLost``: its lease is over."""
         found: dict[str, Any] = {}
         query = {"node": node, "lease_id": job.lease_id}
         while True:
@@ -137,9 +136,9 @@ class Calls(Runs):
 
     @sync
     def record_step(self, node: str, job: ClientJob, name: str, value: Any) -> Plan[Any]:
-        """Keep what a step of a leased job has returned, unless it is kept already; return what is kept.
+        """Record the value of a step of a leased job, unless there is one; return the recorded value.
 
-        ``name`` has 1 to 200 characters; a repeated step's has its number: ``page#2``. ``LeaseLost``: it is not kept.
+        ``name`` has 1 to 200 characters; a repeated step has a number: ``page#2``. ``LeaseLost``: it is not recorded.
         """
         body = {"node": node, "lease_id": job.lease_id, "value": value}
         answer, _ = yield Request("PUT", address(job.topic, f"/jobs/{job.seq}/steps/{quote(name, safe='')}"), body)
@@ -157,11 +156,10 @@ class Calls(Runs):
         event: str | None = None,
         timeout_ms: int | None = None,
     ) -> Plan[Suspension]:
-        """Give a leased job back until its time or its event has come; say whether that is over.
+        """Suspend a leased job until a time or an event; return whether it was suspended, or is over.
 
         It sleeps for ``sleep_ms`` or ``until`` a time, or waits for an ``event``, at most ``timeout_ms`` (``None``: 100
-        years). ``name`` is that of the sleep or wait, as of a step; needed for a sleep. ``LeaseLost``: its lease is
-        over.
+        years). ``name`` names the sleep or wait, as for a step; a sleep needs it. ``LeaseLost``: its lease is over.
         """
         moment_ms = None if until is None else round(until.timestamp() * 1_000)
         what = given(name=name, sleep_ms=sleep_ms, event=event, timeout_ms=timeout_ms, until=moment_ms)
@@ -172,10 +170,10 @@ class Calls(Runs):
 
     @sync
     def emit(self, event: str, payload: Any = None, *, retention_ms: int | None = None) -> Plan[bool]:
-        """Say that an event has happened: jobs of the key's project that wait for it go on.
+        """Emit an event: jobs of the key's project that wait for it continue.
 
-        Return whether it is the first of its name (1 to 512 bytes): else nothing has changed. It is kept for those that
-        wait later, ``retention_ms`` long; by default seven days.
+        Return whether it is the first of its name (1 to 512 bytes); a later one has no effect. It is kept for later
+        waits for ``retention_ms``; by default seven days.
         """
         body = {"payload": payload, **given(retention_ms=retention_ms)}
         answer, _ = yield Request("POST", f"events/{quote(event, safe='')}", body)
@@ -193,12 +191,11 @@ class Calls(Runs):
         timeline: int | None = None,
         reset: bool = False,
     ) -> Plan[Page]:
-        """Read up to ``limit`` records (1,000 at most) without leasing them, from behind ``from_seq`` on.
+        """Read up to ``limit`` records (1,000 at most) after ``from_seq``, without leasing them.
 
-        Give ``next_from_seq`` and ``timeline`` of the page before: after a failover that may have lost what was read,
-        ``LogTruncated`` is raised; with ``reset`` the page is read from where everything is kept for sure instead.
-        ``skip_nodes`` leaves out what these producers wrote; ``wait_ms`` is how long to wait for a record, up to
-        30,000.
+        Pass ``next_from_seq`` and ``timeline`` of the page before: after a failover that may have lost records that you
+        have read, this raises ``LogTruncated``; with ``reset`` it reads from the last safe number instead.
+        ``skip_nodes`` skips records of these producers; ``wait_ms`` (up to 30,000) is how long to wait for a record.
         """
         more = given(node=list(skip_nodes) or None, timeline=timeline, reset=reset or None)
         body = {"from_seq": from_seq, "limit": limit, "wait_ms": wait_ms, "include_tags": True, **more}
@@ -209,8 +206,7 @@ class Calls(Runs):
     def delete_records(self, topic: str, *, before_seq: int | None = None, match: str | None = None) -> Plan[int]:
         """Delete records, leased jobs too; return how many.
 
-        Only those with a number below ``before_seq``, only those with the tag ``match`` (with a ``*`` at its end: tags
-        that begin so), or both; one of the two is needed.
+        Select them by a number below ``before_seq``, by the tag ``match`` (a prefix, if it ends with ``*``), or both.
         """
         answer, _ = yield Request("POST", address(topic, "/delete"), given(before_seq=before_seq, match=match))
         return int(answer["deleted"])

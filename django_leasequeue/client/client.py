@@ -1,4 +1,4 @@
-"""``Client`` and ``AsyncClient``: the same calls, in a thread and in an event loop; and all IO, which httpx does."""
+"""``Client`` and ``AsyncClient``: the same calls for threads and for an event loop, with IO by httpx."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, Generic, Self, TypeVar
 import httpx
 
 from ..exceptions import InvalidOption
-from ..twins import Either, Give, Steps, aiterate, arun, either, iterate, run, through, twin
+from ..twins import Body, Either, Give, Repeatable, aiterate, arun, either, iterate, run, through, twin
 from . import plans
 from .calls import Calls
 from .messages import ClientJob, ConnectionFailed
@@ -25,7 +25,7 @@ _LIMITS = httpx.Limits(max_connections=100, max_keepalive_connections=20)
 
 @contextmanager
 def _failures() -> Iterator[None]:
-    """Raise ``ConnectionFailed`` for what breaks off."""
+    """Turn errors of the connection into ``ConnectionFailed``."""
     try:
         yield
     except httpx.RequestError as error:
@@ -35,7 +35,7 @@ def _failures() -> Iterator[None]:
 
 
 class _Base(ABC, Generic[Batches, Jobs]):
-    """The address of a server, and the manner of speaking to it; what its iterators of jobs are differs."""
+    """The common part of both clients; they differ in the type of their iterators."""
 
     _http: type[httpx.Client] | type[httpx.AsyncClient]
 
@@ -49,16 +49,15 @@ class _Base(ABC, Generic[Batches, Jobs]):
         headers: Mapping[str, str] | None = None,
         **options: Any,
     ) -> None:
-        """Nothing is sent yet.
+        """Make a client; it sends nothing yet.
 
-        ``address`` is where the API is mounted, for example ``https://jobs.example.com/v0``; ``token`` an API key,
-        ``None`` where the API is open; ``timeout`` how many seconds the server may take to answer. ``headers`` are
-        those of every request, for what stands before the API; ``options`` those of the HTTP library's client, for
-        example ``verify``.
+        ``address`` is the URL of the API, for example ``https://jobs.example.com/v0``; ``token`` is an API key,
+        ``None`` for an open API; ``timeout`` bounds the server's answer in seconds. ``headers`` go with every request,
+        for a proxy; ``options`` go to the client of httpx, for example ``verify``.
         """
         if not address.startswith(("http://", "https://")):
             raise InvalidOption(
-                f"address must be where the API is mounted, such as https://jobs.example.com/v0; it is {address!r}."
+                f"address must be the URL of the API, such as https://jobs.example.com/v0; it is {address!r}."
             )
         self.address = address.rstrip("/")
         self.retry = retry
@@ -71,7 +70,7 @@ class _Base(ABC, Generic[Batches, Jobs]):
 
     @abstractmethod
     def _iterate(self, source: Source, stream: EventStream | None = None) -> Any:
-        """Yield what a source gives; closing the iterator closes its stream."""
+        """Yield the items of a source; to close the iterator closes its stream."""
 
     def claims(
         self,
@@ -82,27 +81,27 @@ class _Base(ABC, Generic[Batches, Jobs]):
         lease_ms: int | None = None,
         poll_seconds: float = 1.0,
     ) -> Batches:
-        """Yield lists of jobs, claim by claim, for ever; see ``plans.claims``."""
+        """Yield the jobs of each claim as a list, endlessly; see ``plans.claims``."""
         found: Batches = self._iterate(
             plans.claims(topic, node, self.retry, max=max, lease_ms=lease_ms, poll_seconds=poll_seconds)
         )
         return found
 
     def work(self, topic: str, node: str, *, max: int = 1, lease_ms: int | None = None) -> Jobs:
-        """Yield jobs as the server pushes them, for ever; see ``plans.work``.
+        """Yield jobs as the server pushes them, endlessly; see ``plans.work``.
 
-        Ack or nack each of them: that makes room for the next. Leaving the loop gives back what is not settled; Python
-        closes an async one only some time later: ``async with contextlib.aclosing(client.work(...))``.
+        Ack or nack each of them: that makes room for the next. The end of the loop gives unsettled jobs back; Python
+        closes an async iterator later, so use ``async with contextlib.aclosing(client.work(...))``.
         """
         stream = EventStream(self)
         found: Jobs = self._iterate(plans.work(stream, topic, node, max=max, lease_ms=lease_ms), stream)
         return found
 
-    def _call(self, steps: Plan[T]) -> Steps[T]:
+    def _call(self, steps: Plan[T]) -> Body[T]:
         return through(call(steps, self.retry), self._perform)
 
     def _perform(self, step: Request | Either | Give[Any]) -> Generator[Any, Any, Any]:
-        """Carry out a step of a plan: a request, or what is carried out as it is."""
+        """Carry out a step of a plan: send a request, pass other steps on."""
         if isinstance(step, Give):
             return (yield step)
         with _failures():
@@ -125,26 +124,26 @@ class _Base(ABC, Generic[Batches, Jobs]):
         return f"<{type(self).__name__} {self.address}>"
 
     def asynchronous(self, *, retry: Retry | None = None) -> AsyncClient:
-        """Return an async client for the same server, with connections of its own."""
+        """Return an async client for the same server, with its own connections."""
         return AsyncClient(
             self.address, timeout=self.timeout, retry=retry or self.retry, headers=self._headers, **self._options
         )
 
     def synchronous(self) -> Client:
-        """Return a client for threads for the same server, with connections of its own."""
+        """Return a client for threads for the same server, with its own connections."""
         return Client(self.address, timeout=self.timeout, retry=self.retry, headers=self._headers, **self._options)
 
 
 class EventStream:
-    """An event stream of a client, opened again and again: each call is a step, or steps, of a plan."""
+    """An event stream of a client, which can be reopened; its calls are steps of a plan."""
 
     def __init__(self, client: _Base[Any, Any]) -> None:
         self._client = client
-        #: The one that is open; before the first an empty one.
+        #: The open response; an empty one before the first.
         self.response = httpx.Response(204)
         self._pieces: Any = iter(())
 
-    def open(self, request: Request) -> Steps[httpx.Response]:
+    def open(self, request: Request) -> Body[httpx.Response]:
         """Return the answer, whose body is read unless it is a stream."""
         http: Any = self._client._connections
         send = partial(http.send, http.build_request(**self._client._parts(request)), stream=True)
@@ -163,15 +162,15 @@ class EventStream:
 
 
 class Client(_Base[Generator[list[ClientJob], None, None], Generator[ClientJob, None, None]], Calls):
-    """Speaks to the HTTP door from threads; any number of threads may use one.
+    """A client of the HTTP API for threads, which may share it.
 
     It keeps connections open: use it as a context manager, or ``close`` it.
     """
 
     _http = httpx.Client
 
-    def _run(self, steps: Plan[T], /) -> T:
-        return run(self._call(steps))
+    def _run(self, body: Repeatable[T], /) -> T:
+        return run(self._call(iter(body)))
 
     def _iterate(self, source: Source, stream: EventStream | None = None) -> Generator[Any, None, None]:
         try:
@@ -192,15 +191,15 @@ class Client(_Base[Generator[list[ClientJob], None, None], Generator[ClientJob, 
 
 
 class AsyncClient(_Base[AsyncGenerator[list[ClientJob], None], AsyncGenerator[ClientJob, None]]):
-    """Speaks to the HTTP door from an event loop.
+    """A client of the HTTP API for an event loop.
 
     Use it as an async context manager, or ``aclose`` it.
     """
 
     _http = httpx.AsyncClient
 
-    async def _arun(self, steps: Plan[T], /) -> T:
-        return await arun(self._call(steps))
+    async def _arun(self, body: Repeatable[T], /) -> T:
+        return await arun(self._call(iter(body)))
 
     async def _iterate(self, source: Source, stream: EventStream | None = None) -> AsyncGenerator[Any, None]:
         try:

@@ -1,4 +1,4 @@
-"""Steps, sleeps and waits of a job: done once over its deliveries. ``job.steps`` in a handler of ``Worker``."""
+"""Steps, sleeps and waits of a job, done once over all deliveries: ``job.steps`` in a handler of ``Worker``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..exceptions import EventTimeout, InvalidOption
-from ..twins import Either, Steps, Twins, either, sync, twin
+from ..twins import Body, Either, Twins, either, sync, twin
 from .messages import ClientJob, LeaseLost, Suspension
 
 if TYPE_CHECKING:
@@ -22,11 +22,11 @@ MAX_NAME = 200
 
 
 class Suspended(BaseException):
-    """The job was given back until its time or its event has come. Raised in its handler; neither ack nor nack it."""
+    """The job is suspended until its time or its event. Raised in its handler; neither ack nor nack the job."""
 
 
 class _Steps(Twins):
-    """The base of steps in functions and in coroutines: names of steps, and their records."""
+    """The common part of steps in functions and in coroutines."""
 
     def __init__(self, client: Client | AsyncClient, node: str, job: ClientJob) -> None:
         self._client, self._node, self._job = client, node, job
@@ -34,12 +34,12 @@ class _Steps(Twins):
         self._known: dict[str, Any] | None = None
 
     def step_key(self, name: str) -> str:
-        """Return a text that is the same in each delivery of the job, and another for each step and job."""
+        """Return a text that is unique for a step of a job and equal in each delivery: an external idempotency key."""
         return f"{self._job.topic}:{self._job.seq}:{name}"
 
-    def _place(self, name: str) -> str:
+    def _unique_name(self, name: str) -> str:
         if "#" in name:
-            raise InvalidOption(f"the name of a step has no '#'; it is {name!r}.")
+            raise InvalidOption(f"name must have no '#'; it is {name!r}.")
         self._names[name] += 1
         return name if self._names[name] == 1 else f"{name}#{self._names[name]}"
 
@@ -66,7 +66,7 @@ class _Steps(Twins):
 
 
 async def _value(function: Callable[[], Any]) -> Any:
-    """Return what a function returns; it may be a coroutine function."""
+    """Return the value of a function or coroutine function."""
     value = function()
     return await value if inspect.isawaitable(value) else value
 
@@ -75,49 +75,49 @@ class JobSteps(_Steps):
     """The steps of a job in a function."""
 
     @sync
-    def step(self, name: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Steps[Any]:
-        """Run a part of the job once: a later delivery gets what it returned, and does not run it again.
+    def step(self, name: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Body[Any]:
+        """Run a part of the job once: later deliveries get its recorded value instead.
 
-        A worker that dies between its end and its record runs it again: give the other side ``step_key``. ``name`` has
+        It runs again if the worker dies between its end and its record: give the other side ``step_key``. ``name`` has
         1 to 200 characters, without ``#``; the same name again in one run is another step (``name#2``). ``function``
-        returns JSON; in a coroutine it may be a coroutine function. ``LeaseLost``: the step is not kept.
+        returns JSON; in a coroutine it may be a coroutine function. ``LeaseLost``: the step is not recorded.
         """
-        place = self._place(name)
+        unique_name = self._unique_name(name)
         with self._under_lease():
             if self._known is None:
                 self._known = yield self._ask("read_steps")
-            if place in self._known:
-                return self._known[place]
+            if unique_name in self._known:
+                return self._known[unique_name]
             work = partial(function, *args, **kwargs)
             value = yield either(work, partial(_value, work))
-            return (yield self._ask("record_step", place, value))
+            return (yield self._ask("record_step", unique_name, value))
 
     @sync
-    def sleep(self, /, name: str, **units: float) -> Steps[None]:
-        """Give the job back for a time, in the units of ``timedelta``; it comes again, and this returns then."""
+    def sleep(self, /, name: str, **units: float) -> Body[None]:
+        """Suspend the job for a time, in the units of ``timedelta``."""
         milliseconds = round(timedelta(**units).total_seconds() * 1_000)
         with self._under_lease():
-            self._over((yield self._ask("suspend", name=self._place(name), sleep_ms=milliseconds)))
+            self._over((yield self._ask("suspend", name=self._unique_name(name), sleep_ms=milliseconds)))
 
     @sync
-    def sleep_until(self, name: str, when: datetime) -> Steps[None]:
-        """Give the job back until a time: see ``sleep``."""
+    def sleep_until(self, name: str, when: datetime) -> Body[None]:
+        """Suspend the job until a time: see ``sleep``."""
         with self._under_lease():
-            self._over((yield self._ask("suspend", name=self._place(name), until=when)))
+            self._over((yield self._ask("suspend", name=self._unique_name(name), until=when)))
 
     @sync
-    def wait_for(self, event: str, timeout: timedelta | float | None = None) -> Steps[Any]:
-        """Give the job back until an event has been emitted; return its payload.
+    def wait_for(self, event: str, timeout: timedelta | float | None = None) -> Body[Any]:
+        """Suspend the job until an event is emitted; return its payload.
 
         ``EventTimeout``: it did not come in time.
         """
-        # As the server names it where none is sent: a repeated one has its number.
+        # The server's default name; a repeated wait gets a number.
         shown = f"event {event}".replace("#", "%23")
         shown = shown if len(shown) <= MAX_NAME else f"event {hashlib.sha256(event.encode()).hexdigest()}"
         seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
         asked = {} if seconds is None else {"timeout_ms": round(seconds * 1_000)}
         with self._under_lease():
-            return self._over((yield self._ask("suspend", event=event, name=self._place(shown), **asked)), event)
+            return self._over((yield self._ask("suspend", event=event, name=self._unique_name(shown), **asked)), event)
 
 
 class AsyncJobSteps(_Steps):

@@ -1,4 +1,4 @@
-"""The leases of a worker's jobs: kept, good by the worker's own clock, and ended in batches."""
+"""The leases of a worker's jobs: their renewal, their end by the worker's own clock, and acks in batches."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from .messages import ClientJob
 from .plans import logger
 
 MAX_BATCH = 1_000
-#: Heartbeats in one length of a lease: two may fail before it is over.
+#: Heartbeats during one lease: two may fail.
 BEATS = 3
-#: Seconds before a heartbeat that failed is sent again.
+#: Seconds before the retry of a failed heartbeat.
 AFTER_FAILURE = 1.0
-#: Seconds before the end of its lease at which a job becomes lost and is not started; at most this share of the lease.
+#: Seconds before the end of a lease at which its job becomes lost and does not start; and the largest share of a lease.
 NOTICE, NOTICE_SHARE = 1.0, 0.25
-#: Seconds between looks which leases come to their end.
-LOOK = 0.05
+#: Seconds between checks for leases that end.
+WATCH_INTERVAL = 0.05
 
 
 class Leases:
-    """Extends the leases of jobs, and tells those whose lease may be over before it is.
+    """Extends the leases of jobs, and marks jobs as lost before their lease is over.
 
-    Deadlines are on the server's clock. How far that is from ours is learned from heartbeats, whose request and answer
-    lie around it; so a message that a network held back is known to be old.
+    Deadlines are on the server's clock. The times of a heartbeat's request and answer bound its difference to ours, so
+    a delayed message is known to be old.
     """
 
     def __init__(self, client: AsyncClient, topic: str, node: str, lease_ms: int) -> None:
@@ -35,10 +35,10 @@ class Leases:
         self._lease_ms = lease_ms
         self._seconds = lease_ms / 1000
         self._notice = min(NOTICE, NOTICE_SHARE * self._seconds)
-        #: Until when each lease is surely good (monotonic); ``None`` until that is known: before the job starts.
+        #: Until when each lease surely lasts (monotonic); ``None``: unknown before the job starts.
         self._good_until: dict[ClientJob, float | None] = {}
-        #: The seconds that have to be added to the server's clock, at least, to get ours (monotonic).
-        self._apart: float | None = None
+        #: The smallest possible difference between our monotonic clock and the server's clock, in seconds.
+        self._clock_difference: float | None = None
         self._asking = asyncio.Lock()
 
     def take(self, job: ClientJob) -> None:
@@ -48,13 +48,13 @@ class Leases:
         self._good_until.pop(job, None)
 
     async def may_start(self, job: ClientJob) -> bool:
-        """Return whether a job's lease is good for a while; where that is not sure, try to extend it first."""
-        if self._good_until[job] is None and self._apart is not None:
-            left = job.deadline.timestamp() + self._apart - time.monotonic()
+        """Return whether a job's lease lasts for a while; if that is not sure, try to extend it first."""
+        if self._good_until[job] is None and self._clock_difference is not None:
+            left = job.deadline.timestamp() + self._clock_difference - time.monotonic()
             if left > self._seconds:
-                # No lease is longer: the server's clock was set forward since the last heartbeat.
-                self._apart = None
-            # Only what is good is noted: the clock's difference may be wrong on the safe side, and the job not lost.
+                # Longer than any lease: the server's clock was set forward since the last heartbeat.
+                self._clock_difference = None
+            # A short time is not noted: the difference errs on the safe side, and the job may not be lost.
             elif left > self._notice:
                 self._good_until[job] = time.monotonic() + left
         if not self.is_good(job):
@@ -67,12 +67,12 @@ class Leases:
         return not job.lost
 
     def is_good(self, job: ClientJob) -> bool:
-        """Return whether a job's lease is known to be good for a while. From any thread."""
+        """Return whether a job's lease surely lasts for a while. From any thread."""
         good_until = self._good_until.get(job)
         return good_until is not None and good_until > time.monotonic() + self._notice
 
     async def beat(self) -> None:
-        """Extend the leases of all jobs, for ever."""
+        """Extend the leases of all jobs, endlessly."""
         usual = self._seconds / BEATS
         pause = usual
         while True:
@@ -84,9 +84,9 @@ class Leases:
                     pause = min(usual, AFTER_FAILURE)
 
     async def watch(self) -> None:
-        """Tell jobs that they are lost before their leases are over, for ever: also while a heartbeat hangs."""
+        """Mark jobs as lost before their leases are over, endlessly, also while a heartbeat hangs."""
         while True:
-            await asyncio.sleep(min(LOOK, self._notice / 2))
+            await asyncio.sleep(min(WATCH_INTERVAL, self._notice / 2))
             now = time.monotonic()
             for job, good_until in list(self._good_until.items()):
                 if good_until is not None and good_until <= now + self._notice and not job.lost:
@@ -98,7 +98,7 @@ class Leases:
         sent = time.monotonic()
         try:
             settled = await self._client.extend(self._topic, self._node, jobs, self._lease_ms)
-        except Exception as error:  # noqa: BLE001  (whatever it is: without heartbeats all leases end)
+        except Exception as error:  # noqa: BLE001  (without heartbeats all leases end)
             logger.warning("Cannot extend the leases of %d jobs: %s", len(jobs), error)
             return False
         answered = time.monotonic()
@@ -106,24 +106,24 @@ class Leases:
             if job.seq in settled.deadlines and job in self._good_until:
                 self._good_until[job] = sent + self._seconds
         for deadline in settled.deadlines.values():
-            # The server's clock said so between the request and its answer.
+            # The server's clock showed this time between the request and its answer.
             said = deadline.timestamp() - self._seconds
-            if self._apart is None or not sent - said <= self._apart <= answered - said:
-                self._apart = sent - said
+            if self._clock_difference is None or not sent - said <= self._clock_difference <= answered - said:
+                self._clock_difference = sent - said
         return True
 
 
 class Batcher:
-    """Sends acks and nacks in batches. A job that ends alone goes at once: nothing waits for company."""
+    """Sends acks and nacks in batches, each at once if none is under way."""
 
     def __init__(self, client: AsyncClient, topic: str, node: str) -> None:
         self._client, self._place = client, (topic, node)
-        #: By ``delay_ms`` of a nack, ``None`` for acks: jobs that have ended, and what is done when that was sent.
+        #: By ``delay_ms`` of a nack, ``None`` for acks: ended jobs, and futures that are done when they are sent.
         self._waiting: dict[int | None, list[tuple[ClientJob, asyncio.Future[None]]]] = {}
         self._task: asyncio.Task[None] | None = None
 
     async def settle(self, job: ClientJob, delay_ms: int | None) -> None:
-        """End a job, if the server takes it: its lease may be over, or the server away."""
+        """Ack or nack a job; a failure is logged: its lease may be over, or the server unreachable."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(delay_ms, []).append((job, done))
         if self._task is None or self._task.done():
@@ -136,7 +136,7 @@ class Batcher:
 
     async def _run(self) -> None:
         while self._waiting:
-            # Those whose first one has waited for longest.
+            # The batch that has waited longest.
             delay_ms = next(iter(self._waiting))
             ended = self._waiting.pop(delay_ms)
             for start in range(0, len(ended), MAX_BATCH):
@@ -152,10 +152,12 @@ class Batcher:
                 settled = await self._client.ack(*self._place, jobs)
             else:
                 settled = await self._client.nack(*self._place, jobs, delay_ms=delay_ms)
-            # After a lost answer this is open: the first request may have done it.
+            # After a lost answer the first request may have settled them.
             if settled.skipped and not settled.repeated:
                 logger.warning(
                     "The leases of jobs %s were over: they are delivered again", sorted(set(settled.skipped))
                 )
-        except Exception as error:  # noqa: BLE001  (whatever it is: those behind them have their turn)
-            logger.warning("Cannot settle %d jobs, which come again when their leases end: %s", len(jobs), error)
+        except Exception as error:  # noqa: BLE001  (later batches must not stop)
+            logger.warning(
+                "Cannot settle %d jobs; they are delivered again when their leases end: %s", len(jobs), error
+            )

@@ -1,4 +1,4 @@
-"""Plain values that go to the server, and what comes back: values, and a class for each error that callers handle."""
+"""Values of requests and answers, and a class for each error that callers handle."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ class Record:
     """One record to append: a job, where the topic is a queue.
 
     ``data`` is any JSON value, with ``meta`` (an object of at most 16 KiB and 64 keys) at most 1 MiB. ``tag`` is text
-    of at most 256 bytes, by which records can be deleted; ``node`` the producer's name: readers can leave out what they
-    wrote themselves; ``tags`` are at most 16 names and values (texts, integers, bools) to find the job by.
+    of at most 256 bytes, by which records can be deleted; ``node`` is the producer's name: readers can skip their own
+    records; ``tags`` are at most 16 names and values (texts, integers, bools) to find the job by.
     """
 
     data: Any
@@ -58,8 +58,8 @@ class Written(_Answer):
 class ClientJob:
     """A job that is leased to a node.
 
-    ``lost`` becomes true when the client learns that the lease is over: stop then, its result is refused, and
-    another worker may have the job already. ``cancelled`` becomes true when its workflow was cancelled: stop, and nack.
+    ``lost`` becomes true when the lease is over: stop then, the result would be refused, and another worker may have
+    the job. ``cancelled`` becomes true when its workflow was cancelled: stop, and nack.
     """
 
     topic: str
@@ -96,7 +96,7 @@ class ClientJob:
         )
 
     def when_stopped(self, callback: Callable[[], object] | None) -> None:
-        """Have something called once, when the job is lost or cancelled; ``None``: nothing."""
+        """Set the function to call once when the job is lost or cancelled; ``None``: none."""
         self._on_stop = callback
 
     def lose(self, *, cancelled: bool = False) -> None:
@@ -111,8 +111,8 @@ class ClientJob:
 class Settled:
     """The outcome of an ack, a nack or an extend.
 
-    ``skipped`` were not held any more. When the request had to be ``repeated`` (the first answer got lost), a job in
-    ``skipped`` may have been settled by the first one.
+    ``skipped`` jobs were no longer held. If the request was ``repeated`` (the first answer was lost), the first one may
+    have settled a job in ``skipped``.
     """
 
     count: int
@@ -126,8 +126,8 @@ class Settled:
 class Suspension:
     """The state of a sleep or a wait.
 
-    ``suspended``: the job was given back, and comes again within ``left_ms``. Else it is over: ``payload`` is what the
-    event brought, unless it ``timed_out``.
+    ``suspended``: the job was given back, and is delivered again within ``left_ms``. Else it is over: ``payload`` is
+    that of the event, unless it ``timed_out``.
     """
 
     suspended: bool
@@ -140,9 +140,9 @@ class Suspension:
 class Page(_Answer):
     """Records of a read, as the API gives them (``$seq``, ``$ts``, ``data``, ...); read on from ``next_from_seq``.
 
-    ``tombstone`` tells what a cap or the TTL took away before it could be read; ``None`` if nothing. ``timeline`` is
-    the server's: give it to the next read. ``reset_to`` is where a read with ``reset`` began because a failover may
-    have lost records; ``None`` if it did not.
+    ``tombstone`` describes unread records that a cap or the TTL has removed; ``None``: none. ``timeline`` is the
+    server's: pass it to the next read. ``reset_to`` is the start of a read with ``reset`` after a failover that may
+    have lost records; ``None`` otherwise.
     """
 
     records: list[dict[str, Any]]
@@ -164,18 +164,18 @@ class ClientError(LeaseQueueError):
 
 
 class ConnectionFailed(ClientError):
-    """The server could not be reached, or broke off; the last error of the HTTP library is the ``__cause__``."""
+    """The server could not be reached, or the connection was lost; ``__cause__`` is the error of httpx."""
 
 
 class BadAnswer(ClientError):
-    """Something answered that is not this API: a wrong address, or a proxy's own page."""
+    """The answer is not of this API: a wrong address, or a proxy's own page."""
 
 
 class ApiError(ClientError):
     """The server refused a request: the HTTP ``status``, the error's ``code`` (lower snake_case) and ``message``.
 
-    ``detail`` has more, where there is more (``topic`` in 404 and 409); after ``retry_after`` seconds it may be tried
-    again, where the server says so.
+    ``detail`` may have more (``topic`` in 404 and 409); ``retry_after`` is the seconds until a retry, if the server
+    says so.
     """
 
     def __init__(
@@ -198,7 +198,7 @@ class ApiError(ClientError):
 
 
 class InvalidRequest(ApiError):
-    """400, 406, 413, 415: the request is wrong, or too large; the same one never succeeds."""
+    """400, 406, 413, 415: the request is invalid or too large; a retry never succeeds."""
 
 
 class Unauthorized(ApiError):
@@ -222,11 +222,11 @@ class NotAQueue(TopicConflict):
 
 
 class LogTruncated(TopicConflict):
-    """409: a failover may have lost what was read; ``detail["next_from_seq"]`` is where to read on."""
+    """409: a failover may have lost read records; continue at ``detail["next_from_seq"]``."""
 
 
 class LeaseLost(TopicConflict):
-    """409: the job's lease is over, or another's: what was to be kept is not."""
+    """409: the job's lease is over, or another worker's: nothing was recorded."""
 
 
 class TopicFull(ApiError):
@@ -238,7 +238,7 @@ class Throttled(ApiError):
 
 
 class ServerUnavailable(ApiError):
-    """5xx, after all retries: the server, its database or the proxy before it is not well."""
+    """5xx, after all retries: the server, its database or its proxy fails."""
 
 
 _BY_CODE: dict[str, type[ApiError]] = {

@@ -1,4 +1,4 @@
-"""Plans that both clients carry out, without IO: requests and pauses of a call, retries, endless sources of jobs."""
+"""Plans of both clients, without IO: requests and pauses of a call, retries, endless sources of jobs."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ class Request:
     wait: float = 0.0
 
 
-#: A call: asks by requests and pauses, returns its value. A failed connection is thrown in as ``ConnectionFailed``.
+#: A call: yields requests and pauses, returns its value. A failed connection is thrown in as ``ConnectionFailed``.
 Call = Generator[Request | Either, Any, T]
-#: A call before retries are added to it: it gets the JSON of a good answer and how often it was sent.
+#: A call without retries: it gets the JSON of a good answer, and how often the request was sent.
 Plan = Generator[Request, tuple[dict[str, Any], int], T]
 Source = Generator[Request | Either | Give[Any], Any, None]
 
 
-#: Statuses that pass: too many requests; not ready, or a proxy that cannot reach the server.
+#: Statuses to retry: too many requests; not ready, or a proxy that cannot reach the server.
 PASSING = frozenset({429, 502, 503, 504})
 
 
@@ -63,9 +63,8 @@ PASSING = frozenset({429, 502, 503, 504})
 class Retry:
     """The number of tries of a request, and the waits between them.
 
-    Waits grow from ``first`` to ``longest`` seconds, doubled each time, each between a half and the whole of it by
-    chance, so that clients do not come back together. A server that asks for more (``Retry-After``) gets it. A try that
-    would begin later than ``seconds`` after the first is not made.
+    Waits double from ``first`` to ``longest`` seconds, each randomly shortened by up to a half, so that clients do not
+    return together. ``Retry-After`` of the server is added. No try begins later than ``seconds`` after the first.
     """
 
     tries: int = 6
@@ -76,16 +75,15 @@ class Retry:
     def wait(self, tries: int, retry_after: float | None = None) -> float:
         """Return the seconds to wait after so many tries."""
         ours = min(self.longest, self.first * 2.0 ** min(tries - 1, 30)) * random.uniform(0.5, 1.0)
-        # Clients with the same ``Retry-After`` come back a little apart.
         return ours if retry_after is None else retry_after + ours
 
 
-#: Every request once: for callers that have their own way.
+#: No retries: for callers with their own.
 NEVER = Retry(tries=1)
 
 
 def seconds_of(value: str | None) -> float | None:
-    """Return what ``Retry-After`` says, in seconds from now; ``None`` if it says nothing that can be read."""
+    """Return ``Retry-After`` in seconds from now; ``None``: it is missing or invalid."""
     if value is None:
         return None
     if value.strip().isdecimal():
@@ -109,26 +107,27 @@ def read(answer: httpx.Response) -> dict[str, Any]:
     retry_after = seconds_of(answer.headers.get("retry-after"))
     error = found.get("error") if isinstance(found, dict) else None
     if isinstance(error, dict):
-        code, message = str(error.get("code", "")), str(error.get("message", ""))
+        # On one line each: the worker logs them.
+        code, message = (" ".join(str(error.get(name, "")).split()) for name in ("code", "message"))
         raise refusal(status, code, message, error.get("detail"), retry_after)
     if status >= 500 or status == 429:
         raise refusal(status, "not_ready", "A proxy answered instead of the API.", None, retry_after)
     start = answer.content[:80].decode(errors="replace")
     raise BadAnswer(
-        f"{status} with {start!r} is no answer of the API: the address must be the one where it is mounted, for"
-        " example https://jobs.example.com/v0."
+        f"address must be the URL of the API, for example https://jobs.example.com/v0; it answered {status} with"
+        f" {start!r}."
     )
 
 
 def call(plan: Plan[T], retry: Retry, clock: Callable[[], float] = time.monotonic) -> Call[T]:
-    """Return the call of a plan: it reads the answers, and sends again what failed for reasons that pass."""
+    """Return the call of a plan: it reads the answers, and retries temporary failures."""
     return through(plan, lambda request: _send(request, retry, clock))
 
 
 def _send(request: Request, retry: Retry, clock: Callable[[], float]) -> Call[tuple[dict[str, Any], int]]:
     ends = clock() + retry.seconds
     tries = 0
-    # A broken connection leaves open whether the server did it; a refusal does not.
+    # After a broken connection the server may have carried out the request; after a refusal it has not.
     sent = 0
     while True:
         tries += 1
@@ -159,11 +158,11 @@ def claim_jobs(topic: str, node: str, max: int, lease_ms: int | None) -> Plan[li
     return [ClientJob.of(topic, item) for item in answer["claimed"]]
 
 
-#: Seconds between two claims of an empty queue: doubled from, up to what the caller says.
+#: First pause in seconds between claims of an empty queue; doubled each time, up to ``poll_seconds``.
 FIRST_POLL = 0.05
 #: Seconds without even a heartbeat (the server sends one every 15) after which a stream counts as broken.
 SILENCE = 40.0
-#: Seconds between connecting again, at most: who waits longer is late when the server is back.
+#: The longest pause in seconds before a reconnect.
 LONGEST_WAIT = 2.0
 
 
@@ -176,11 +175,10 @@ def claims(
     lease_ms: int | None = None,
     poll_seconds: float = 1.0,
 ) -> Source:
-    """Give lists of jobs, claim by claim, for ever.
+    """Give the jobs of each claim as a list, endlessly.
 
-    A server that cannot be reached is waited for; what it refuses (a wrong key, no such topic) is raised. ``max`` is
-    how many jobs a claim takes at most; a function is asked before each claim, and 0 ends the loop. An empty queue is
-    left alone for ``poll_seconds`` at most.
+    It retries while the server is unreachable, and raises refusals (a wrong key, no such topic). ``max`` is the most
+    jobs of a claim, or a function that returns it; 0 ends the loop. Pauses on an empty queue grow to ``poll_seconds``.
     """
     wait = FIRST_POLL
     failed = 0
@@ -192,7 +190,7 @@ def claims(
             jobs = yield from call(claim_jobs(topic, node, size, lease_ms), retry)
         except (ConnectionFailed, ServerUnavailable, Throttled) as error:
             failed += 1
-            # Said when it begins and when it is over, not with every try.
+            # A line when it begins and one when it is over, none for every try.
             level = logging.WARNING if failed == 1 else logging.DEBUG
             logger.log(level, "Cannot claim from %r, trying again: %s", topic, error)
             yield sleep(_pause_after(failed, error))
@@ -209,10 +207,10 @@ def claims(
 
 
 def work(stream: EventStream, topic: str, node: str, *, max: int = 1, lease_ms: int | None = None) -> Source:
-    """Give jobs as the server pushes them, for ever; each ack or nack makes room for the next of ``max``.
+    """Give jobs as the server pushes them, endlessly; each ack or nack makes room for the next of ``max``.
 
-    When the connection drops, the server takes back what it pushed through it: those jobs become ``lost``, and the
-    stream is opened again. What the server refuses for good (a wrong key, a topic that is gone) is raised.
+    When the connection is lost, the server takes back the jobs of the stream: they become ``lost``, and the stream is
+    reopened. Permanent refusals (a wrong key, a deleted topic) are raised.
     """
     query = {name: str(value) for name, value in given(node=node, max=max, lease_ms=lease_ms).items()}
     headers = {"accept": "text/event-stream"}
@@ -244,13 +242,13 @@ def work(stream: EventStream, topic: str, node: str, *, max: int = 1, lease_ms: 
         except ValueError as found:
             error = ConnectionFailed(f"The stream cannot be read: {found}.")
         finally:
-            # Also when the iterator is closed: the connection is closed then, and the leases are over.
+            # Also if the iterator is closed: it closes the connection, and the leases end.
             for job in held:
                 job.lose()
         yield stream.close()
         failed += 1
         pause = _pause_after(failed, error, (reader.retry or 0) / 1000)
-        # Said when it begins and when it is over, not with every try.
+        # As above.
         level = logging.DEBUG if failed > 1 else logging.WARNING if error else logging.INFO
         logger.log(level, "The stream of %r ended, connecting again: %s", topic, error or "in order")
         yield sleep(pause)
@@ -269,7 +267,7 @@ class Event(NamedTuple):
 
 
 class EventReader:
-    """Turns bytes into events, as WHATWG HTML says; ``retry`` is the reconnection time in ms, once there is one."""
+    """Parses events as WHATWG HTML says; ``retry`` is the reconnection time in ms, if the server sent one."""
 
     def __init__(self) -> None:
         self.retry: int | None = None
@@ -279,7 +277,7 @@ class EventReader:
         self._id: str | None = None
 
     def feed(self, piece: bytes) -> Iterator[Event]:
-        # A line may end with CR LF, LF or CR; a CR at the very end of a piece may be the first half of one end.
+        # A line ends with CR LF, LF or CR; a CR at the end of a piece may be the first half of CR LF.
         text = self._rest + piece
         held = text.endswith(b"\r")
         lines = (text[:-1] if held else text).replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
@@ -308,7 +306,7 @@ class EventReader:
 
 
 def _data(event: Event) -> Any:
-    """Return the data of an event. An error 429 only says that the server sends no job for a moment."""
+    """Return the data of an event. An error 429 means that the server pauses briefly."""
     data = json.loads(event.data)
     if event.name == "error" and data["code"] != 429:
         raise ServerUnavailable(int(data["code"]), "stream_ended", str(data["message"]))
@@ -318,7 +316,7 @@ def _data(event: Event) -> Any:
 
 
 def _pause_after(failed: int, error: ClientError | None, first: float = 0.0) -> float:
-    """Return the seconds to wait after so many failures in a row: by chance, or all clients would come back at once."""
+    """Return the random seconds to wait after consecutive failures, so that clients do not return together."""
     asked = error.retry_after if isinstance(error, ApiError) else None
     step = min(LONGEST_WAIT, (first or 0.5) * 2.0 ** min(failed - 1, 10))
     return (asked or 0.0) + step * random.random()

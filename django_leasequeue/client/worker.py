@@ -1,4 +1,4 @@
-"""``Worker``: runs a function for each job of a queue, threads for functions and an event loop for coroutines."""
+"""``Worker``: runs a handler for each job of a queue, functions in threads and coroutines in an event loop."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from .leases import MAX_BATCH, Batcher, Leases
 from .messages import ClientJob
 from .plans import NEVER, logger
 
-#: Seconds that a stop waits for a claim under way, so that its jobs are given back.
+#: Seconds that a stop waits for a current claim, to give its jobs back.
 LAST_CLAIM = 2.0
 
 
 class Again(Exception):
-    """Raised by a handler: give the job back, to be delivered again after ``delay`` seconds. Not logged as an error."""
+    """Raised by a handler to give the job back for a delivery after ``delay`` seconds, without an error in the log."""
 
     def __init__(self, delay: float = 0.0) -> None:
         self.delay = delay
@@ -34,7 +34,7 @@ class Again(Exception):
 
 
 def default_delay(job: ClientJob) -> float:
-    """Return the seconds before a job that failed comes again: 1, 2, 4 ... up to 300, half of it by chance."""
+    """Return the seconds until the next delivery of a failed job: 1, 2, 4 ... up to 300, randomly shortened."""
     return min(300.0, 2.0 ** min(job.deliveries - 1, 20)) * random.uniform(0.5, 1.0)
 
 
@@ -44,18 +44,18 @@ def _check_integer(name: str, value: Any, low: int, high: int) -> None:
 
 
 class Worker:
-    """Claims jobs, runs the handler, acks what returned and gives back what raised.
+    """Claims jobs, runs the handler, acks jobs that return and gives back jobs that raise.
 
-    Leases are kept while handlers run. One that cannot be kept makes ``job.lost`` true a second before it is over (a
-    quarter of a lease shorter than four seconds), a workflow that is cancelled ``job.cancelled``; a coroutine is
-    cancelled then. No job is started on a lease that is over. Jobs may run twice: make handlers idempotent.
+    It extends leases while handlers run. If that fails, ``job.lost`` becomes true a second before the end of the lease
+    (a quarter of a lease below four seconds); ``job.cancelled`` becomes true if its workflow is cancelled. A coroutine
+    is cancelled then. No job starts after its lease. Jobs may run twice: make handlers idempotent.
 
-    Of ``client`` the server and the key are taken. The handler gets a ``ClientJob``: a function runs in a thread, a
-    coroutine function in the event loop; what it returns is ignored. ``node`` is unique among all workers; by default
-    host, process and a random part. Up to ``concurrency`` jobs (1,000 at most) run at once. A worker that is killed
-    keeps its jobs for ``lease_ms`` from others. With ``stream`` the server pushes jobs (``/work``); otherwise the
-    worker claims, and leaves an empty queue alone for ``poll_seconds`` at most. A stop waits ``drain_seconds`` for
-    running jobs; ``retry_delay`` returns the seconds before a job that raised is delivered again.
+    ``client`` gives the server and the key. The handler gets a ``ClientJob``: a function runs in a thread, a coroutine
+    function in the event loop; its value is ignored. ``node`` must be unique among all workers; by default it is host,
+    process and a random part. Up to ``concurrency`` jobs (1,000 at most) run at once. After a kill, its jobs wait for
+    ``lease_ms``. With ``stream`` the server pushes jobs (``/work``); otherwise the worker claims, with pauses up to
+    ``poll_seconds``. A stop waits ``drain_seconds`` for running jobs; ``retry_delay`` returns the seconds until the
+    next delivery of a failed job.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class Worker:
         self._stopped_early = False
         self._running: dict[ClientJob, asyncio.Task[None]] = {}
         self._free = asyncio.Event()
-        #: For the steps of functions; made when the first job of one begins.
+        #: For steps of functions; made with the first such job.
         self._synchronous: Client | None = None
 
     def run(self, *, signals: bool = True) -> None:
@@ -103,7 +103,7 @@ class Worker:
         asyncio.run(self.arun(signals=signals))
 
     def stop(self) -> None:
-        """Take no more jobs and let ``run`` return when those under way are done. From any thread."""
+        """Take no more jobs, and let ``run`` return when the running jobs are done. From any thread."""
         self._stopped_early = True
         if self._loop is not None:
             with suppress(RuntimeError):  # the loop has ended already
@@ -117,7 +117,7 @@ class Worker:
         threads = self._threads = ThreadPoolExecutor(self._concurrency, "leasequeue-client")
         try:
             with self._signals(signals):
-                # Heartbeats have a connection of their own, which no other request holds up, and are not tried again.
+                # Heartbeats have their own connection, so no other request delays them, and no retries.
                 async with self._template.asynchronous() as client, self._template.asynchronous(retry=NEVER) as beating:
                     self._client = client
                     self._leases = Leases(beating, self.topic, self.node, self._lease_ms)
@@ -160,7 +160,7 @@ class Worker:
             raise error
 
     async def _drain(self) -> None:
-        """Wait for the jobs that run, and give back those that take too long."""
+        """Wait for running jobs, and give back those that take too long."""
         runs = set(self._running.values())
         if not runs:
             return
@@ -176,7 +176,7 @@ class Worker:
             source = self._client.work(self.topic, self.node, max=self._concurrency, lease_ms=self._lease_ms)
             async with aclosing(source) as jobs:
                 async for job in jobs:
-                    # While the worker stops it starts nothing: what is pushed goes back when the stream is closed.
+                    # During a stop no job starts: pushed jobs go back when the stream is closed.
                     if not self._stopping.is_set():
                         self._begin(job)
             return
@@ -199,8 +199,8 @@ class Worker:
                     await self._free.wait()
 
     def _begin(self, job: ClientJob) -> None:
-        # A job comes again when its lease was over; a heartbeat's answer has its number, and would keep the former
-        # delivery as well. That one's run may go on for a while: never twice at once in one worker.
+        # A job may come back after its lease. A heartbeat's answer has only its number and would extend the earlier
+        # delivery, too, so that one is lost; it may still run: the new one waits for it.
         before = []
         for other in [other for other in self._running if other.seq == job.seq]:
             before.append(self._running[other])
@@ -218,7 +218,7 @@ class Worker:
         self._free.set()
 
     def _call(self, job: ClientJob) -> None:
-        """Call the handler in its thread; not where the process stood still until the lease was over."""
+        """Call the handler in its thread, unless the process stood still until the lease was over."""
         if self._leases.is_good(job):
             self._handler(job)
         else:
@@ -246,8 +246,7 @@ class Worker:
         except Again as again:
             delay_ms = round(again.delay * 1000)
         except asyncio.CancelledError:
-            # The lease was lost, the job cancelled, or the worker cannot wait any longer: then a function in a thread
-            # sees that it is lost.
+            # The lease was lost, the job cancelled, or the worker stops: a function in a thread sees ``job.lost``.
             if not job.lost:
                 job.when_stopped(None)
                 job.lose()

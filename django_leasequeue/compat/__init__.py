@@ -1,4 +1,4 @@
-"""The names of other queues on this one.
+"""The APIs of other queues on this one.
 
 Nothing imports it. Start at `jqueue` and `jobqueue`: each imports the other modules of its name.
 """
@@ -9,12 +9,11 @@ from ..exceptions import InvalidOption
 
 
 def missing_storage(name: str, example: str) -> type:
-    """Return a storage of the original, which has no counterpart: it is refused, with what to write (``example``)."""
+    """Return a class for a storage of the original API; it raises an error with the right call (``example``)."""
 
     def refuse(self: object, *args: object, **kwargs: object) -> None:
         raise InvalidOption(
-            f"there is no {name}: jobs are kept in PostgreSQL. Give the name of a queue in place of a storage:"
-            f" {example}."
+            f"storage must be the name of a queue, as in {example}; it is a {name}. Jobs are kept in PostgreSQL."
         )
 
-    return type(name, (), {"__init__": refuse, "__doc__": "Refused: it says what to write."})
+    return type(name, (), {"__init__": refuse, "__doc__": "Raises an error: give the name of a queue."})

@@ -1,8 +1,8 @@
-"""The names of the job queue ``@platformatic/job-queue`` in Python style, on PostgreSQL.
+"""The API of ``@platformatic/job-queue`` in Python style, on PostgreSQL.
 
-``Queue(storage)`` takes the name of a queue, or a handle of this package, where that library takes a storage. Each call
-has a twin with ``a`` for coroutines. ``timeout`` is in seconds; ``result_ttl`` and ``visibility_timeout`` are in
-milliseconds, as there::
+``Queue(storage)`` takes the name of a queue, or a handle of this package, instead of a storage. Each call has an async
+twin with the prefix ``a``. ``timeout`` is in seconds; ``result_ttl`` and ``visibility_timeout`` are in milliseconds, as
+in that library::
 
     queue = Queue("images", concurrency=5)
 
@@ -79,7 +79,7 @@ __all__ = [
     "create_json_serde",
 ]
 
-#: The base of all errors: everything that this app raises on purpose.
+#: The base class of all errors of this app.
 JobQueueError = LeaseQueueError
 
 MemoryStorage, FileStorage, RedisStorage, SQLiteStorage, PgStorage = (
@@ -94,18 +94,18 @@ class Queue(Producer, AsyncStartStop):
     """A producer, a consumer (after ``execute``), or both.
 
     ``storage`` is the name of a queue, or a handle of this package; a name makes a queue with the preset ``jobqueue``.
-    Payloads and results are written as JSON unless a serde says otherwise. Jobs are held under the name ``worker_id``
-    (by default host, process id and a random part), and ``concurrency`` handlers run at once.
+    Payloads and results are JSON unless a serde writes them. ``worker_id`` is the name that holds jobs (by default
+    host, process id and a random part); ``concurrency`` handlers run at once.
 
-    A job is run ``max_retries`` times in all (3 unless the queue says otherwise); 0 and 1 are one run. Ends are
-    remembered for ``result_ttl`` milliseconds (an hour unless the queue says otherwise). ``visibility_timeout`` is in
-    milliseconds, 100 to a day: after it a run counts as hung: its signal is set, the next job takes its place, and its
-    own runs again. By default it is the length of the queue's leases, 30 s. If this makes the queue, its leases have
-    this length, too: so long a worker that died goes unnoticed.
+    A job runs at most ``max_retries`` times (by default 3, or as the queue says); 0 and 1 are one run. Outcomes stay
+    for ``result_ttl`` milliseconds (by default an hour, or as the queue says). After ``visibility_timeout``
+    milliseconds (100 to a day; by default the length of the queue's leases, 30 s) a run counts as hung: its signal is
+    set, the next job takes its place, and the job runs again. A queue that this makes has leases of this length: so
+    long a dead worker goes unnoticed.
 
-    ``after_execution``, a function or a coroutine function, is called with the ``AfterExecutionContext`` of the run
-    that ends a job, before the end is stored; one that raises changes nothing and is logged. ``reaper``: whether this
-    process also does the reaper's duties while it leads.
+    ``after_execution``, a function or a coroutine function, gets the ``AfterExecutionContext`` of the run that ends a
+    job before its outcome is stored; an error in it is logged without effect. ``reaper``: whether this process also
+    does the reaper's duties while it leads.
     """
 
     def __init__(
@@ -132,30 +132,29 @@ class Queue(Producer, AsyncStartStop):
             options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
             storage = queues.Queue(storage, preset="jobqueue", node=worker_id, **options)
         elif worker_id is not None:
-            raise InvalidOption("worker_id is the handle's business where one is given.")
+            raise InvalidOption(f"worker_id goes with the name of a queue, not with a handle; it is {worker_id!r}.")
         super().__init__(storage, payload_serde, result_serde, max_retries, result_ttl)
         self._visibility_timeout = visibility_timeout
         self._after_execution = after_execution
         self._consumer_options: dict[str, Any] = {"concurrency": concurrency, "reaper": reaper}
         self._handler: Callable[..., Any] | None = None
         self._consumer: consumers.Consumer | None = None
-        #: Between start and stop: the queue as it was found, and how it is written.
+        #: Between start and stop: the queue and its serializer.
         self._found: tuple[QueueInfo, Serializer] | None = None
         self._events = Events(storage, self._payload)
 
     def execute(self, handler: F) -> F:
-        """Say what runs the jobs: a function or coroutine function that takes the ``Job`` alone.
+        """Set the handler: a function or coroutine function that takes the ``Job`` only.
 
-        What it returns is the result; what it raises fails the run. After ``start`` it begins at once; a second handler
-        counts from the next start on.
+        Its value is the result; an error fails the run. After ``start`` it runs jobs at once; a second handler counts
+        from the next start on.
         """
         if not callable(handler):
-            raise InvalidOption(f"the handler must be a function; it is {handler!r}.")
+            raise InvalidOption(f"handler must be a function; it is {handler!r}.")
         if not takes(handler, 1):
             raise InvalidOption(
-                "a handler is called with the job and nothing else: there is no callback. It returns the result, or"
-                " raises what went wrong; as a coroutine function it may await what calls back. It is"
-                f" {handler!r}."
+                f"handler must take the job and nothing else; it is {handler!r}. There is no callback: it returns the"
+                " result, or raises an error."
             )
         self._handler = handler
         if self._found is not None:
@@ -163,7 +162,7 @@ class Queue(Producer, AsyncStartStop):
         return handler
 
     def start(self) -> Self:
-        """Make the queue if it is missing; begin to run jobs, if ``execute`` said how."""
+        """Make the queue if it is missing; run jobs, if ``execute`` has set a handler."""
         twins.run(self._starting())
         return self
 
@@ -172,8 +171,8 @@ class Queue(Producer, AsyncStartStop):
         await twins.arun(self._starting())
         return self
 
-    def _starting(self) -> twins.Steps[None]:
-        """Listen to events, and run jobs; nothing is left of a start that fails."""
+    def _starting(self) -> twins.Body[None]:
+        """Listen to events, and run jobs; a failed start leaves nothing behind."""
         queue = self.queue
         if self._found is not None:
             return
@@ -192,7 +191,7 @@ class Queue(Producer, AsyncStartStop):
         self._events.emit("started")
 
     def _consume(self, info: QueueInfo, serializer: Serializer) -> None:
-        """Run jobs, if there is a handler and none runs them."""
+        """Start the consumer, if there is a handler and no consumer."""
         if self._handler is None or self._consumer is not None:
             return
         hook = self._after_execution
@@ -209,7 +208,7 @@ class Queue(Producer, AsyncStartStop):
         self._consumer = consumer
 
     def stop(self, timeout: float | None = None) -> bool:
-        """Take no more jobs, wait for running ones (25 seconds by default), then tell them to stop and give them back.
+        """Take no more jobs, wait for running ones (25 seconds by default), then abort them and give them back.
 
         Return whether every job that had started has ended.
         """
@@ -219,7 +218,7 @@ class Queue(Producer, AsyncStartStop):
         """Async twin of ``stop``."""
         return await twins.arun(self._stopping(timeout))
 
-    def _stopping(self, timeout: float | None) -> twins.Steps[bool]:
+    def _stopping(self, timeout: float | None) -> twins.Body[bool]:
         consumer = self._consumer
         if self._found is None:
             return True
@@ -231,12 +230,12 @@ class Queue(Producer, AsyncStartStop):
             self._events.disconnect()
 
     def on(self, event: str, handler: Callable[..., Any]) -> None:
-        """Hear what happens to this queue and its jobs in this process, between ``start`` and ``stop``.
+        """Subscribe to events of this queue and its jobs in this process, between ``start`` and ``stop``.
 
         ``started`` and ``stopped`` (the queue itself) call ``handler()``; ``enqueued``, ``processing``, ``stalled`` and
         ``cancelled`` call ``handler(id)``; ``completed`` calls ``handler(id, result)``; ``failing`` calls ``handler(id,
         error, attempt)`` and ``failed`` ``handler(id, error)``, where ``error.payload`` is the job's; ``error`` calls
-        ``handler(error)`` with what worker or reaper could not do.
+        ``handler(error)`` with an error of the worker or the reaper.
         """
         self._events.on(event, handler)
 
@@ -246,10 +245,10 @@ class Queue(Producer, AsyncStartStop):
 
 
 class Reaper(StartStop):
-    """Brings stalled jobs back, and does the reaper's other duties: of many that run, one leads.
+    """Makes stalled jobs ready again, and does the reaper's other duties; of several reapers one leads.
 
-    Workers do that by themselves, except with ``Queue(..., reaper=False)``. ``storage`` is the queue whose ``stalled``
-    events are heard: its name, or a handle of this package.
+    Workers do that by themselves, except with ``Queue(..., reaper=False)``. ``storage`` is the queue of the ``stalled``
+    events: its name, or a handle of this package.
     """
 
     def __init__(self, storage: queues.Queue | str) -> None:
@@ -263,7 +262,7 @@ class Reaper(StartStop):
         return self._reaper.leading
 
     def on(self, event: str, handler: Callable[..., Any]) -> None:
-        """Hear ``stalled`` (``handler(id)``), once for each lease that ran out, and ``error``."""
+        """Subscribe to ``stalled`` (``handler(id)``), once for each expired lease, and to ``error``."""
         self._events.on(event, handler)
 
     def start(self) -> Self:

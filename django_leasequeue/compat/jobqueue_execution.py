@@ -1,4 +1,4 @@
-"""Running jobs of ``compat.jobqueue``: its events, what a handler gets, and what the hook after it may change."""
+"""The consumer side of ``compat.jobqueue``: events, handlers, and the hook after a run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from django.dispatch import Signal
 
 from .. import signals
 from ..exceptions import InvalidOption, JobFailed, LeaseQueueError, MaxRetries
-from ..queue.consumer import Execution, is_async
+from ..queue.function_handler import Execution, is_async
 from ..queue.outcomes import ClaimedJob
 from ..queue.queue import Queue
 from ..tasks.exceptions import FailForGood
@@ -34,9 +34,9 @@ SIGNALS: dict[str, Signal] = {
     "stalled": signals.stalled,
     "cancelled": signals.cancelled,
 }
-#: What the worker and the reaper could not do, as they log it.
+#: Errors of the worker and the reaper, as they log them.
 ERROR = "error"
-#: What the handlers of each event are called with. The queue itself has started and has stopped.
+#: The arguments of each event's handlers. ``started`` and ``stopped`` are about the queue itself.
 ARGUMENTS: dict[str, tuple[str, ...]] = {
     "started": (),
     "stopped": (),
@@ -61,12 +61,12 @@ class Events:
 
     def on(self, event: str, handler: Callable[..., Any]) -> None:
         if event not in ARGUMENTS:
-            raise InvalidOption(f"there is no event {event!r}; there are {', '.join(ARGUMENTS)}.")
+            raise InvalidOption(f"event must be one of {', '.join(ARGUMENTS)}; it is {event!r}.")
         if not callable(handler):
-            raise InvalidOption(f"the handler of an event must be a function; it is {handler!r}.")
+            raise InvalidOption(f"handler must be a function; it is {handler!r}.")
         arguments = ARGUMENTS[event]
         if not takes(handler, len(arguments)):
-            raise InvalidOption(f"{event!r} calls handler({', '.join(arguments)}): {handler!r} does not take that.")
+            raise InvalidOption(f"handler must take ({', '.join(arguments)}) for {event!r}; it is {handler!r}.")
         self._handlers.setdefault(event, []).append(handler)
 
     def off(self, event: str, handler: Callable[..., Any]) -> None:
@@ -88,7 +88,7 @@ class Events:
         self._connected.close()
 
     def emit(self, event: str, *args: Any) -> None:
-        """Call the handlers of an event; what one raises is logged, and the others are called."""
+        """Call all handlers of an event; an error of one is logged."""
         for handler in list(self._handlers.get(event, ())):
             try:
                 if inspect.iscoroutinefunction(handler):
@@ -96,7 +96,7 @@ class Events:
                 else:
                     handler(*args)
             except Exception:
-                # Not as an error: it would go to the handlers of errors, which may be what raised.
+                # A warning: as an error it would go to the handlers of errors, which may have raised it.
                 logger.warning("A handler of the event %s raised", event, exc_info=True)
 
     def _run(self, handler: Callable[..., Any], args: tuple[Any, ...]) -> None:
@@ -120,25 +120,25 @@ class Events:
             attempts = [{"traceback": failure.traceback}]
             kind = MaxRetries if used_up else JobFailed
             error = kind(job.id, failure.type, failure.message, job.deliveries, attempts)
-            # For who puts it elsewhere. Errors of other calls know no payload.
+            # For handlers that move the job elsewhere. Errors of other calls have no payload.
             vars(error)["payload"] = self._payload(job.payload)
             more = (error, job.deliveries) if event == "failing" else (error,)
         self.emit(event, info["key"] or str(info["seq"]), *more)
 
 
 def takes(function: Callable[..., Any], count: int) -> bool:
-    """Return whether a function can be called with so many arguments, as far as its signature is known."""
+    """Return whether a function can take ``count`` arguments, as far as its signature is known."""
     try:
         inspect.signature(function).bind(*[None] * count)
     except TypeError:
         return False
-    except ValueError:  # it says none
+    except ValueError:  # it has no signature
         return True
     return True
 
 
 class _Log(logging.Handler):
-    """Passes on what is logged as an error, but for the ends of jobs: they have events of their own."""
+    """Passes logged errors on, without those of jobs, which have their own events."""
 
     def __init__(self, events: Events) -> None:
         super().__init__(logging.ERROR)
@@ -184,7 +184,7 @@ class AbortSignal:
 class AfterExecutionContext:
     """The run that ends a job, as ``after_execution`` sees it before anything is stored.
 
-    What the hook writes to ``result`` (of a completed run), ``error`` (of a failed one) and ``ttl`` counts.
+    The hook may set ``result`` (of a completed run), ``error`` (of a failed one) and ``ttl``.
     """
 
     id: str
@@ -207,7 +207,7 @@ class AfterExecutionContext:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A job as its handler gets it. It may be run more than once: ``id`` is what makes that harmless."""
+    """A job as its handler gets it. It may run more than once: make the handler idempotent by ``id``."""
 
     id: str
     payload: Any
@@ -217,14 +217,14 @@ class Job:
     signal: AbortSignal
 
 
-#: Under this name the meta of a job says for how long its end is remembered: the hook sees it.
+#: The key in a job's meta for how long its outcome is kept.
 TTL = "result_ttl"
 
 Payload = Callable[[Any], Any]
 
 
 def runner(handler: Callable[..., Any], payload: Payload) -> Callable[[ClaimedJob, JobControl], Any]:
-    """Return what a consumer calls to have a job run by ``handler``: a function, or a coroutine function."""
+    """Return the consumer's handler that runs jobs by ``handler``, a function or a coroutine function."""
 
     def seen(job: ClaimedJob, control: JobControl) -> Job:
         return Job(job.id, payload(job.payload), job.deliveries, job.created_at, AbortSignal(control))
@@ -239,7 +239,7 @@ def runner(handler: Callable[..., Any], payload: Payload) -> Callable[[ClaimedJo
 
 
 def after(hook: Callable[[AfterExecutionContext], Any], payload: Payload, ttl: int) -> Callable[[Execution], Any]:
-    """Return what a consumer calls after every run to have ``hook`` called after those that end their job."""
+    """Return the consumer's hook that calls ``hook`` after each run that ends its job."""
 
     def run(execution: Execution) -> None:
         if _ends_its_job(execution):
@@ -263,7 +263,7 @@ def _ends_its_job(execution: Execution) -> bool:
 
 @contextmanager
 def _shown(execution: Execution, payload: Payload, default_ttl: int) -> Iterator[AfterExecutionContext]:
-    """Give the hook its snapshot of a run, and take over what it changed."""
+    """Yield the snapshot of a run for the hook, then apply its changes."""
     job, error = execution.job, execution.error
     finished = datetime.now(UTC)
     ttl = (job.meta or {}).get(TTL, default_ttl)
@@ -290,5 +290,5 @@ def _shown(execution: Execution, payload: Payload, default_ttl: int) -> Iterator
     elif context.error is not None and context.error is not error:
         execution.error = context.error
         if isinstance(error, FailForGood) and not isinstance(context.error, FailForGood):
-            # Another class would let it be tried again.
+            # Another class would allow a retry.
             execution.error = FailForGood(str(context.error))

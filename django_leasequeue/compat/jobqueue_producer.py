@@ -1,4 +1,4 @@
-"""Calls of ``compat.jobqueue`` on jobs: add them, wait for them, ask about them, take them out."""
+"""The producer side of ``compat.jobqueue``: enqueue, wait, status, cancel."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from ..engine import codec
 from ..engine.jobs import results
 from ..engine.jobs.results import INLINE_BYTES, Status, complete_steps
 from ..engine.limits import MAX_SPAN_MS, check_integer
-from ..engine.operation import Steps, announce
+from ..engine.operation import Statements, announce
 from ..queue import queue as queues
 from ..queue.base import OnDatabase, serializer_of, status_of
 from ..queue.enqueue import CancelStatus, add_jobs
 from ..queue.outcomes import result_of
-from ..twins import steps_of, sync, twin
+from ..twins import body_of, sync, twin
 from .jobqueue_execution import TTL
 
-#: How often other callers may add and fail a job of the same id while one call adds it.
+#: How often a job of the same id may be added and fail while one call adds it.
 TRIES = 5
 #: The most runs of a job.
 MAX_RUNS = 2**31 - 1
@@ -33,7 +33,7 @@ class Serde(Protocol):
 
 
 class JsonSerde:
-    """JSON as bytes: what a queue without a serde writes by itself, as an object."""
+    """JSON as bytes: the format of a queue without a serde."""
 
     def serialize(self, value: Any, /) -> bytes:
         return codec.dumps(value).encode()
@@ -71,7 +71,6 @@ class SerializedError(NamedTuple):
     """The last error of a job.
 
     ``code`` is the class of the exception, or a word such as ``LEASE_EXPIRED``; ``stack`` is its traceback as text.
-    Its own text is the message.
     """
 
     message: str
@@ -98,12 +97,12 @@ class MessageStatus(NamedTuple):
 
 
 def runs(retries: int | None, what: str) -> int | None:
-    """Return how often a job is run in all, ``None`` if nothing is said; 0 and 1 are one run."""
+    """Return the number of runs, ``None`` if it is not given; 0 and 1 are one run."""
     return None if retries is None else max(1, check_integer(retries, what, 0, MAX_RUNS))
 
 
 class Producer(OnDatabase):
-    """The half of a queue that runs nothing."""
+    """The producing half of a queue."""
 
     def __init__(
         self,
@@ -125,13 +124,13 @@ class Producer(OnDatabase):
     @sync
     def enqueue(
         self, id: str, payload: Any = None, *, max_attempts: int | None = None, result_ttl: int | None = None
-    ) -> Steps[EnqueueResult]:
-        """Add a job unless its id is taken. One that has failed is forgotten, and its id queued again.
+    ) -> Statements[EnqueueResult]:
+        """Add a job unless its id is taken. A failed job of that id is forgotten and enqueued again.
 
-        The same ``id`` is not run twice at once, nor again while its result is remembered: ``result_ttl`` milliseconds,
-        fixed by the first accepted enqueue. ``payload`` is any JSON, or what the serde takes. ``max_attempts``: how
-        often it is run in all; 0 and 1 are one run. Return ``queued``, ``duplicate`` with the existing state, or
-        ``completed`` with the result.
+        An ``id`` never runs twice at once, nor again while its result is kept: ``result_ttl`` milliseconds, as the
+        first accepted enqueue says. ``payload`` is any JSON, or a value for the serde. ``max_attempts`` is the number
+        of runs; 0 and 1 are one run. Return ``queued``, ``duplicate`` with the existing state, or ``completed`` with
+        the result.
         """
         job = engine.NewJob(self._written(payload), **self._options(id, max_attempts, result_ttl))
         serializer = yield from serializer_of(self.queue)
@@ -147,7 +146,7 @@ class Producer(OnDatabase):
 
     aenqueue = twin(enqueue)
 
-    def _freed(self, id: str) -> Steps[None]:
+    def _freed(self, id: str) -> Statements[None]:
         row = yield from status_of(self.queue, id)
         if row is not None:
             yield from self._forgotten(row)
@@ -164,9 +163,9 @@ class Producer(OnDatabase):
         max_attempts: int | None = None,
         result_ttl: int | None = None,
     ) -> Any:
-        """Add a job, or join the one with its id, and wait for its result. One that has failed is run again.
+        """Add a job, or join the one with its id, and wait for its result. A failed job runs again.
 
-        ``TimeoutError``: not in time (in seconds); the job goes on. ``MaxRetriesError``: it failed as often as it may,
+        ``TimeoutError``: not within ``timeout`` seconds; the job continues. ``MaxRetriesError``: all its runs failed.
         ``JobFailedError``: its handler gave up. ``JobCancelledError``: it was cancelled.
         """
         options = self._options(id, max_attempts, result_ttl)
@@ -188,12 +187,12 @@ class Producer(OnDatabase):
         return self._result(await self.queue.aenqueue_and_wait(self._written(payload), timeout=timeout, **options))
 
     @sync
-    def cancel(self, id: str) -> Steps[CancelResult]:
-        """Take out a job that does not run, or forget one that failed; its id is free again at once.
+    def cancel(self, id: str) -> Statements[CancelResult]:
+        """Remove a job that does not run, or forget a failed one; its id is free again at once.
 
         Return ``cancelled``, ``processing``, ``completed`` or ``not_found``.
         """
-        answer: CancelStatus = yield from steps_of(queues.Queue.cancel)(self.queue, id)
+        answer: CancelStatus = yield from body_of(queues.Queue.cancel)(self.queue, id)
         if answer is CancelStatus.FAILED:
             row = yield from status_of(self.queue, id)
             if row is None:
@@ -206,15 +205,15 @@ class Producer(OnDatabase):
 
     acancel = twin(cancel)
 
-    def _forgotten(self, row: Status) -> Steps[bool]:
+    def _forgotten(self, row: Status) -> Statements[bool]:
         """Forget a job if it has failed for good; return whether it had."""
         if row.state != "failed":
             return False
-        return (yield from results.forget(self.queue.name, row, project=self.queue.project).steps())
+        return (yield from results.forget(self.queue.name, row, project=self.queue.project))
 
     @sync
-    def get_status(self, id: str) -> Steps[MessageStatus | None]:
-        """Return where a job is, with its result or error; ``None`` if nothing is known of it (any more)."""
+    def get_status(self, id: str) -> Statements[MessageStatus | None]:
+        """Return the state of a job with its result or error; ``None``: it is unknown or forgotten."""
         row = yield from status_of(self.queue, id, INLINE_BYTES)
         if row is None:
             return None
@@ -230,17 +229,17 @@ class Producer(OnDatabase):
     aget_status = twin(get_status)
 
     @sync
-    def get_result(self, id: str) -> Steps[Any]:
-        """Return the result of a completed job, ``None`` if there is none (yet, or any more)."""
-        return self._result((yield from steps_of(queues.Queue.get_result)(self.queue, id)))
+    def get_result(self, id: str) -> Statements[Any]:
+        """Return the result of a completed job; ``None``: not yet, or no longer."""
+        return self._result((yield from body_of(queues.Queue.get_result)(self.queue, id)))
 
     aget_result = twin(get_result)
 
     @sync
-    def update_result_ttl(self, id: str, ttl: int) -> Steps[UpdateResultTTLResult]:
-        """Remember the end of a job that is completed or has failed for ``ttl`` milliseconds (1 or more) from now.
+    def update_result_ttl(self, id: str, ttl: int) -> Statements[UpdateResultTTLResult]:
+        """Keep the outcome of a completed or failed job for ``ttl`` milliseconds (1 or more) from now.
 
-        Return ``updated``; ``not_found``; ``not_terminal`` for a job that has not ended: nothing was changed.
+        Return ``updated``, ``not_found``, or ``not_terminal`` for a job that has not ended.
         """
         check_integer(ttl, "the result's time to live in milliseconds", 1, MAX_SPAN_MS)
         row = yield from status_of(self.queue, id)
@@ -249,7 +248,7 @@ class Producer(OnDatabase):
         if not row.ended:
             return UpdateResultTTLResult("not_terminal")
         name, project = self.queue.name, self.queue.project
-        changed = yield from results.update_result_ttl(name, ttl, seq=row.seq, project=project).steps()
+        changed = yield from results.update_result_ttl(name, ttl, seq=row.seq, project=project)
         return UpdateResultTTLResult("not_found" if changed is None else "updated")
 
     aupdate_result_ttl = twin(update_result_ttl)

@@ -1,7 +1,7 @@
-"""jqueue's names and errors on PostgreSQL.
+"""The API of jqueue on PostgreSQL.
 
-``BrokerQueue(storage)`` and ``DirectQueue(storage)`` take the name of a queue, or a ``Queue``, where jqueue takes a
-storage. All else is spelled the same::
+``BrokerQueue(storage)`` and ``DirectQueue(storage)`` take the name of a queue, or a ``Queue``, instead of a storage.
+The rest is as in jqueue::
 
     async with BrokerQueue("mail") as q:
         await q.enqueue("send_email", b"...")
@@ -10,9 +10,8 @@ storage. All else is spelled the same::
                 ...
             await q.ack(job.id)
 
-``job.id`` is a string that knows its lease. A worker that comes too late gets ``JobNotFoundError`` and never ends a job
-that another worker holds by now. An id as plain text stands for the lease that the process has, or had, of the job; in
-a process that never had it, for the present lease.
+``job.id`` is a string that knows its lease: a late worker gets ``JobNotFoundError`` and never ends the job of another
+worker. A plain text id stands for the lease that this process had last, or else for the present lease.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from ..engine import clock
 from ..engine.jobs.read import get_jobs
 from ..engine.jobs.results import Status
 from ..engine.limits import MAX_BATCH, MAX_SPAN_MS, MIN_LEASE_MS, LongLease, check_integer
-from ..engine.operation import Steps, operation
+from ..engine.operation import Statements, operation
 from ..engine.queues.presets import complete
 from ..engine.queues.queues import find
 from ..exceptions import InvalidOption, LeaseLost, LeaseQueueError, QueueNotFound, StorageError
@@ -66,21 +65,20 @@ __all__ = [
 
 logger = logging.getLogger("django_leasequeue")
 
-#: Bytes of a payload that goes by itself and not together with those of others.
+#: Bytes above which a payload is not sent together with others.
 LARGE_BYTES = 65_536
-#: How often a job may change hands while one call looks for it.
+#: How often a job may change hands while one call searches it.
 TRIES = 5
 
-
-#: The base of all errors: everything that this app raises on purpose.
+#: The base class of all errors of this app.
 JQueueError = LeaseQueueError
 
 
 class CASConflictError(JQueueError):
-    """Never raised: writers do not collide here. It is there for code that catches it."""
+    """Never raised, since writers do not collide here; for code that catches it."""
 
 
-#: ``leasequeue_import`` moves the jobs of a file or an object.
+#: The command ``leasequeue_import`` moves the jobs of a file or an object.
 InMemoryStorage, LocalFileSystemStorage, S3Storage, GCSStorage = (
     missing_storage(name, "BrokerQueue('mail')")
     for name in ("InMemoryStorage", "LocalFileSystemStorage", "S3Storage", "GCSStorage")
@@ -89,7 +87,7 @@ InMemoryStorage, LocalFileSystemStorage, S3Storage, GCSStorage = (
 
 @runtime_checkable
 class ObjectStoragePort(Protocol):
-    """The form of a storage, for annotations; queues refuse an adapter of yours, as they do the four above."""
+    """The protocol of a storage, for annotations; queues refuse every storage, as they do the four above."""
 
     async def read(self) -> tuple[bytes, str | None]: ...
 
@@ -97,18 +95,18 @@ class ObjectStoragePort(Protocol):
 
 
 class DirectQueue:
-    """One transaction for each call. ``JQueueError`` says which argument is not allowed; then nothing is done.
+    """One transaction for each call. ``JQueueError`` names an invalid argument, without any effect.
 
     ``storage`` is the name of a queue, or its handle; a name makes a queue with the preset ``jqueue``. A job without a
-    heartbeat for ``stale_timeout``, up to 100 years, comes back by itself: this is the length of a lease. With ``None``
-    it never does: call ``requeue_stale``.
+    heartbeat for ``stale_timeout`` (the length of a lease, up to 100 years) becomes ready again; with ``None`` only
+    ``requeue_stale`` does that.
     """
 
     def __init__(self, storage: Queue | str, *, stale_timeout: timedelta | None = timedelta(minutes=5)) -> None:
         if not isinstance(storage, Queue | str):
             raise InvalidOption(
                 f"storage must be the name of a queue, or a Queue; it is a {type(storage).__name__}. Jobs are kept in"
-                " PostgreSQL: there are no other storages."
+                " PostgreSQL."
             )
         self.queue = Queue(storage, preset="jqueue") if isinstance(storage, str) else storage
         length = MAX_SPAN_MS if stale_timeout is None else values.milliseconds(stale_timeout, "stale_timeout")
@@ -122,15 +120,15 @@ class DirectQueue:
     async def enqueue(self, entrypoint: str, payload: bytes | str, priority: int = 0) -> Job:
         """Add a job to an entrypoint, the logical name of its handler: any text without NUL.
 
-        ``payload`` has at most 16 MiB (more where ``LEASEQUEUE["MAX_PAYLOAD_BYTES"]`` is higher), and is stored as it
-        is; text is taken as base64. Jobs of a lower ``priority`` are processed first; from -32,767 to 32,767.
+        ``payload`` has at most 16 MiB (or ``LEASEQUEUE["MAX_PAYLOAD_BYTES"]``, if more); text must be base64. Jobs of a
+        lower ``priority`` (-32,767 to 32,767) are processed first.
         """
         calls, options, body = self._calls(), values.options_of(entrypoint), values.payload_of(payload)
         check_integer(priority, "priority", -32_767, 32_767)
         if priority not in await self._allowed():
             raise InvalidOption(
-                f"the queue {self.queue.name!r} would not keep the priority {priority}: it takes them by other rules."
-                " Give it priority_order 'asc' and a wider range (priority_min, priority_max)."
+                f"priority must be one that the queue {self.queue.name!r} keeps; it is {priority}. Give the queue"
+                " priority_order 'asc' and a wider range (priority_min, priority_max)."
             )
         job_id, lane = JobId(uuid4()), self.queue if len(body) > LARGE_BYTES else calls
         receipt = await lane.aenqueue(body, key=job_id, priority=priority, **options)
@@ -143,7 +141,7 @@ class DirectQueue:
         missing = check_integer(batch_size, "batch_size", 0, 2**31 - 1)
         found: list[leases.ClaimedJob] = []
         try:
-            # An answer has 1,000 jobs and 16 MiB at most.
+            # One claim returns at most 1,000 jobs and 16 MiB.
             while missing and (more := await calls.aclaim(min(missing, MAX_BATCH), lease_ms=self.lease_ms, tag=tag)):
                 found += more
                 missing -= len(more)
@@ -153,9 +151,9 @@ class DirectQueue:
         return [values.leased_job(job, self._leases.taken(job)) for job in found]
 
     async def ack(self, job_id: str) -> None:
-        """Remove a job: one that this lease holds, or a queued one.
+        """Remove a job that this lease holds, or a queued one.
 
-        ``JobNotFoundError``: it is not there, or another worker has taken it since.
+        ``JobNotFoundError``: there is no such job, or another worker has it now.
         """
         calls = self._calls()
 
@@ -166,7 +164,7 @@ class DirectQueue:
         self._leases.ended(job_id)
 
     async def nack(self, job_id: str) -> None:
-        """Return a job to its place in the queue; a queued one is there already. Errors as for ``ack``."""
+        """Return a job to its place in the queue; a queued one stays there. Errors as for ``ack``."""
         calls = self._calls()
 
         async def release(lease: leases.ClaimedJob) -> Any:
@@ -179,7 +177,7 @@ class DirectQueue:
         calls = self._calls()
 
         async def keep(lease: leases.ClaimedJob) -> Any:
-            # Of a lease that is longer than this queue's, nothing is taken away.
+            # A lease that is longer than this queue's keeps its length.
             length = round((lease.deadline - lease.claimed_at) / timedelta(milliseconds=1))
             return await calls.aextend(lease, LongLease(max(self.lease_ms, length)))
 
@@ -191,7 +189,7 @@ class DirectQueue:
         held: Callable[[leases.ClaimedJob], Awaitable[Any]],
         waiting: Callable[[Status], Awaitable[bool]] | None = None,
     ) -> None:
-        """Do what is asked with the lease that an id stands for, or else with the queued job (``None``: nothing)."""
+        """Call ``held`` with the lease of an id, or else ``waiting`` with the queued job."""
         if not isinstance(job_id, str):
             raise JobNotFoundError(job_id)
         known = self._leases.find(job_id)
@@ -200,7 +198,7 @@ class DirectQueue:
                 await held(known)
                 return
         for _ in range(TRIES):
-            row = await arun(self._look(job_id), self.queue.using)
+            row = await arun(self._find_row(job_id), self.queue.using)
             if row is None or row.ended:
                 raise JobNotFoundError(job_id)
             lease = values.lease_of(row, self.queue.name)
@@ -215,9 +213,8 @@ class DirectQueue:
                     return
         raise LeaseLost(job_id)
 
-    @operation
-    def _look(self, job_id: str) -> Steps[Status | None]:
-        """Find a job by its key, or by its number where it has none."""
+    def _find_row(self, job_id: str) -> Statements[Status | None]:
+        """Find a job by its key, or by its number if it has none."""
         try:
             row = yield from status_of(self.queue, str(job_id))
             if row is None and job_id.isascii() and job_id.isdecimal():
@@ -228,11 +225,11 @@ class DirectQueue:
         return row
 
     async def read_state(self, size: int | None = None) -> QueueState:
-        """Return a snapshot of the queue, without locks; ``complete`` says whether all jobs are in it.
+        """Return a snapshot of the queue, without locks; ``complete``: whether it has all jobs.
 
-        Version, order and status are of one instant. Payloads are read right after it: a job that ended in between is
-        left out. ``size`` bounds queued jobs and jobs in progress, each up to ``LEASEQUEUE["MAX_PAGE"]`` and 1,000,
-        which is the default; ``Queue.counts`` says how many there are.
+        Version, order and status are of one instant. Payloads are read right after it, without jobs that ended in
+        between. ``size`` bounds queued jobs and jobs in progress, each up to ``LEASEQUEUE["MAX_PAGE"]`` and 1,000, the
+        default. ``Queue.counts`` returns the totals.
         """
         most = min(conf.settings.MAX_PAGE, MAX_BATCH)
         size = most if size is None else check_integer(size, "size", 1, most)
@@ -248,10 +245,7 @@ class DirectQueue:
         return QueueState(tuple(jobs), snapshot.version, not snapshot.more)
 
     async def requeue_stale(self, timeout: timedelta) -> int:  # noqa: ASYNC109  (an age of heartbeats, not a wait)
-        """Bring back the jobs without a heartbeat for ``timeout``, all with 0; return how many.
-
-        Leases that are over come back by themselves: this is for those who will not wait for their end.
-        """
+        """Make jobs without a heartbeat for ``timeout`` ready again, with 0 all leased jobs; return how many."""
         try:
             return await self.queue.arequeue_stale(values.milliseconds(timeout, "timeout"))
         except QueueNotFound:
@@ -264,8 +258,8 @@ class DirectQueue:
 
 
 @operation
-def kept_priorities(queue: Queue) -> Steps[range]:
-    """Return the priorities that a queue keeps as they are, or will when it is made."""
+def kept_priorities(queue: Queue) -> Statements[range]:
+    """Return the priorities that a queue keeps unchanged, or will when it is made."""
     info = yield from find(queue.project, queue.name)
     if info is None:
         missing = definition(queue)
@@ -278,19 +272,17 @@ def kept_priorities(queue: Queue) -> Steps[range]:
 
 
 class BrokerQueue(DirectQueue):
-    """Group commit: the calls of many coroutines share transactions; one that is refused fails alone.
+    """Group commit: the calls of many coroutines share transactions; a refused call fails alone.
 
-    ``async with BrokerQueue("mail") as q``. What is buffered is flushed on exit; calls after it are refused. Arguments
-    as for ``DirectQueue``.
-
-    Its ``dequeue`` brings back the jobs of all workers of the queue that had no heartbeat for ``stale_timeout``,
-    however long their own leases are.
+    Use ``async with BrokerQueue("mail") as q``: the exit flushes the buffer and refuses later calls. Arguments as for
+    ``DirectQueue``. ``dequeue`` makes all jobs of the queue without a heartbeat for ``stale_timeout`` ready again,
+    whatever the length of their leases.
     """
 
     def __init__(self, storage: Queue | str, stale_timeout: timedelta = timedelta(minutes=5)) -> None:
         super().__init__(storage, stale_timeout=stale_timeout)
         self._stale = timedelta(milliseconds=values.milliseconds(stale_timeout, "stale_timeout"))
-        self._swept: datetime | None = None
+        self._swept: float | None = None
         self._buffer = BufferedQueue(self.queue)
 
     def _calls(self) -> BufferedQueue:
@@ -306,9 +298,9 @@ class BrokerQueue(DirectQueue):
         await self._buffer.__aexit__(*error)
 
     async def dequeue(self, entrypoint: str | None = None, *, batch_size: int = 1) -> list[Job]:
-        """Lease up to ``batch_size`` jobs, after those without a heartbeat came back; see ``DirectQueue.dequeue``."""
+        """Lease up to ``batch_size`` jobs, stale ones included; see ``DirectQueue.dequeue``."""
         self._calls()
-        now, between = clock.now(), min(timedelta(seconds=1), self._stale / 20)
+        now, between = clock.elapsing(), min(1.0, self._stale.total_seconds() / 20)
         if self._swept is None or abs(now - self._swept) >= between:
             self._swept = now
             await self.requeue_stale(self._stale)
@@ -322,8 +314,8 @@ class Beats(Protocol):
 class HeartbeatManager:
     """Calls ``queue.heartbeat(job_id)`` every ``interval`` while the body of ``async with`` runs.
 
-    It ends silently when the job is lost; the body goes on, and ``lost`` tells it. While the database is away it goes
-    on trying. The interval must be a third of the lease or less. ``queue`` is anything with an async ``heartbeat``.
+    When the job is lost, it sets ``lost`` and ends; the body continues. It retries while the database is unreachable.
+    The interval must be a third of the lease or less. ``queue`` is any object with an async ``heartbeat``.
     """
 
     def __init__(self, queue: Beats, job_id: str, interval: timedelta = timedelta(seconds=60)) -> None:

@@ -1,12 +1,11 @@
-"""Moving the jobs of a jqueue state file, local or an object, into a queue, each exactly once.
+"""The import of a jqueue state file, local or an object, into a queue: each job moves exactly once.
 
-1. The file is marked, by a conditional write: from then on jqueue refuses it, and its jobs do not change any more.
-2. One transaction adds the jobs and a line of the audit with the number of the hand-over.
-3. The file is marked as done.
+1. A conditional write marks the file: from then on jqueue refuses it, and its jobs no longer change.
+2. One transaction adds the jobs, and a line of the audit with the id of the hand-over.
+3. A second mark says that it is done.
 
-Who is killed in between begins again: a file that is marked is not marked anew, and a hand-over that the audit knows
-adds nothing. A mark is a line of JSON behind the state: the first one says where the jobs go, the second that they are
-there.
+After a crash in between, run it again: a marked file keeps its mark, and a hand-over in the audit adds nothing. A mark
+is a line of JSON behind the state: the first names the queue, the second says that the jobs are there.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from django.db import connections, transaction
 
 from ..engine import NewJob, audit, clock
 from ..engine.limits import MAX_KEY_BYTES, check_text
-from ..engine.operation import Steps, operation
+from ..engine.operation import Statements, operation
 from ..exceptions import InvalidOption, PayloadTooLarge, StorageError
 from ..models import OperatorAction
 from ..queue.base import run, storage_errors
@@ -38,31 +37,29 @@ from .jqueue import kept_priorities
 from .jqueue_values import Job, JobStatus, options_of, payload_limit, tag_of
 
 ACTION = "import"
-#: The space of the advisory locks of hand-overs.
-LOCKS = 1_280_657_733
-#: How often other processes may write the file before the mark is given up.
+#: How often another process may write the file while it is marked.
 TRIES = 20
-#: A worker that did not tell of its job for so long is gone.
+#: A worker without a heartbeat for so long is gone.
 STALE = timedelta(minutes=5)
 
 
 class Moved(NamedTuple):
     """The outcome of an import."""
 
-    #: Jobs that the file holds, without dead ones.
+    #: Jobs of the file, without dead ones.
     jobs: int
-    #: How many of them were added by this call, and how many were there already.
+    #: Jobs that this call has added, and that the queue had already.
     added: int
     known: int
-    #: How many were in progress, and how many dead ones were left.
+    #: Jobs in progress, and dead ones, which stay in the file.
     in_progress: int
     dead: int
-    #: Whether an earlier call had moved all.
+    #: Whether an earlier call has moved all.
     before: bool
 
 
-def look(file: File, queue: Queue, *, in_progress: bool = False) -> Moved:
-    """Return what an import would do, and change nothing; arguments and errors as ``move``."""
+def preview(file: File, queue: Queue, *, in_progress: bool = False) -> Moved:
+    """Return the outcome of an import, without any change; arguments and errors as for ``move``."""
     content, _ = file.read()
     state = read_state(content)
     if state.mark is not None:
@@ -86,7 +83,7 @@ def move(file: File, queue: Queue, *, in_progress: bool = False) -> Moved:
         if file.write(state.marked(mark), version):
             break
     else:
-        raise StorageError(f"Others write the file all the time ({TRIES} tries): stop them and begin again.")
+        raise StorageError(f"Other processes keep writing the file ({TRIES} tries): stop them and run this again.")
     if state.done:
         return _moved(state, 0, 0, before=True)
     added, known = _add(state.jobs, queue, mark)
@@ -95,10 +92,10 @@ def move(file: File, queue: Queue, *, in_progress: bool = False) -> Moved:
 
 
 def _add(jobs: Sequence[Job], queue: Queue, mark: Mark) -> tuple[int, int]:
-    """Add the jobs of a hand-over unless that was done; return how many were added and how many were there."""
+    """Add the jobs of a hand-over unless the audit has it; return how many were added and how many there were."""
     with storage_errors(), transaction.atomic(using=queue.using):
         if not run(_lock(mark), queue.using):
-            raise StorageError("Another call moves the jobs of this file at this moment: wait for its end.")
+            raise StorageError("Another process is moving the jobs of this file: wait for its end.")
         lines = OperatorAction.objects.using(queue.using)
         if lines.filter(action=ACTION, project=queue.project, queue=queue.name, detail__hand_over=mark.id).exists():
             return 0, len(jobs)
@@ -117,10 +114,10 @@ def _add(jobs: Sequence[Job], queue: Queue, mark: Mark) -> tuple[int, int]:
 
 
 @operation
-def _lock(mark: Mark) -> Steps[bool]:
-    """Take the lock of a hand-over until the end of the transaction; return whether it was free."""
+def _lock(mark: Mark) -> Statements[bool]:
+    """Take the lock of a hand-over for the transaction; return whether it was free."""
     number = crc32(mark.id.encode()) - 2**31
-    ((free, _),) = yield "try_transaction_lock", {"space": LOCKS, "number": number, "lock_timeout": 0}
+    ((free,),) = yield "import_lock", {"number": number}
     return bool(free)
 
 
@@ -134,7 +131,7 @@ def _finish(file: File, mark: Mark) -> None:
 
 
 def _check(jobs: Sequence[Job], queue: Queue, in_progress: bool) -> None:
-    """Refuse what could not be kept as it is, before anything is changed."""
+    """Refuse jobs that the queue would change, before any write."""
     limit = payload_limit()
     kept = run(kept_priorities(queue), queue.using)
     for job in jobs:
@@ -142,29 +139,27 @@ def _check(jobs: Sequence[Job], queue: Queue, in_progress: bool) -> None:
         tag_of(job.entrypoint)
         if job.priority not in kept:
             raise InvalidOption(
-                f"The queue would not keep the priority {job.priority} of job {job.id}: priorities must be from"
-                f" {kept[0]} to {kept[-1]}, the queue's priority_order 'asc'. Change it in the file."
+                f"The priority of a job must be from {kept[0]} to {kept[-1]}, with priority_order 'asc'; job {job.id}"
+                f" has {job.priority}. Change it in the file."
             )
         if len(job.payload) > limit:
             raise PayloadTooLarge(
                 f"The payload of job {job.id} has more than {limit} bytes. Raise LEASEQUEUE['MAX_PAYLOAD_BYTES']."
             )
-    now = clock.now()
-    held = [job for job in jobs if job.heartbeat_at is not None and now - job.heartbeat_at < STALE]
-    held = [job for job in held if job.status is JobStatus.IN_PROGRESS]
+    now, running = clock.now(), [job for job in jobs if job.status is JobStatus.IN_PROGRESS]
+    held = [job for job in running if job.heartbeat_at is not None and now - job.heartbeat_at < STALE]
     if held and not in_progress:
         raise InvalidOption(
-            f"{len(held)} jobs are in progress: workers told of them within the last five minutes. Stop the workers and"
-            " let them finish, or give --in-progress: these jobs are then run once more."
+            f"{len(held)} jobs are in progress: they had a heartbeat within the last five minutes. Stop the workers and"
+            " let them finish, or give --in-progress: these jobs then run once more."
         )
 
 
 def _same(mark: Mark, queue: Queue) -> None:
-    here = (_database(queue), queue.project, queue.name)
-    if mark[1:] != here:
+    if mark[1:] != (_database(queue), queue.project, queue.name):
         raise InvalidOption(
-            f"The jobs of this file go to the queue {mark.queue!r} of project {mark.project!r} in the database"
-            f" {mark.database!r} since an earlier call: name that one."
+            f"An earlier call has begun to move this file to the queue {mark.queue!r} of project {mark.project!r} in"
+            f" the database {mark.database!r}: name that queue."
         )
 
 
@@ -177,30 +172,30 @@ def _moved(state: FileState, added: int, known: int, *, before: bool = False) ->
     return Moved(len(state.jobs), added, known, running, state.dead, before)
 
 
-# Files and objects: read and written whole, a write only if the content has not changed
+# Files and objects, with conditional writes
 
 
 class File(Protocol):
     """A file with conditional writes."""
 
     def read(self) -> tuple[bytes, Any]:
-        """Return the content, and what names this version of it."""
+        """Return the content and its version."""
 
     def write(self, content: bytes, version: Any) -> bool:
-        """Replace the content if it is still of this version; return whether it was."""
+        """Replace the content if it still has this version; return whether it had."""
 
 
 def open_file(url: str) -> File:
-    """Return the file that a URL names: a path, ``file://``, ``s3://`` or ``gs://``."""
+    """Return the file of a URL: a path, ``file://``, ``s3://`` or ``gs://``."""
     parts = urlsplit(url)
     if parts.scheme in ("s3", "gs"):
         if not parts.netloc or not parts.path.strip("/"):
-            raise InvalidOption(f"{url!r} must name a bucket and an object: {parts.scheme}://bucket/path/of/the.json.")
+            raise InvalidOption(f"url must name a bucket and an object: {parts.scheme}://bucket/path; it is {url!r}.")
         return ObjectFile(f"{parts.scheme}://{parts.netloc}", parts.path.lstrip("/"))
     if parts.scheme == "file":
         return LocalFile(Path(unquote(parts.path)))
     if "://" in url:
-        raise InvalidOption(f"{url!r} must be a path, or begin with file://, s3:// or gs://.")
+        raise InvalidOption(f"url must be a path, or begin with file://, s3:// or gs://; it is {url!r}.")
     return LocalFile(Path(url))
 
 
@@ -217,10 +212,10 @@ class LocalFile:
                 content = file.read()
         except OSError as error:
             raise StorageError(f"{self._path} cannot be read: {error}", error) from error
-        return content, content  # which is its own version
+        return content, content  # the content is its own version
 
     def write(self, content: bytes, version: Any) -> bool:
-        # The common beginning stays: a process that is killed meanwhile leaves that, and a part of what is new.
+        # Keep the common beginning: after a kill, the file has it and a part of the new lines.
         try:
             with self._path.open("r+b") as file:
                 fcntl.flock(file, fcntl.LOCK_EX)
@@ -248,8 +243,7 @@ class ObjectFile:
             from obstore import exceptions
             from obstore.store import from_url
         except ImportError as error:
-            install = 'pip install "django-leasequeue[objects]"'
-            raise InvalidOption(f"Objects need the package obstore: {install}.") from error
+            raise InvalidOption('Objects need obstore: pip install "django-leasequeue[objects]".') from error
         self._obstore, self._refused, self._failed = obstore, exceptions.PreconditionError, exceptions.BaseError
         self._name, self._path = f"{bucket}/{path}", path
         try:
@@ -275,7 +269,7 @@ class ObjectFile:
         return True
 
     def _error(self, done: str, error: Exception) -> StorageError:
-        says = next(iter(str(error).splitlines()), "")  # the rest is for the makers of the client
+        says = next(iter(str(error).splitlines()), "")  # the rest is detail of the client library
         return StorageError(f"{self._name} cannot be {done}: {says}", error)
 
 
@@ -293,7 +287,7 @@ class Mark(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FileState:
-    """The content of a file: its jobs in the order of processing; the mark, if there is one; whether that is done."""
+    """The content of a file: its jobs in the order of processing, its mark, and whether the hand-over is done."""
 
     #: Without the dead ones.
     jobs: Sequence[Job]
@@ -304,7 +298,7 @@ class FileState:
     text: str
 
     def marked(self, mark: Mark, *, done: bool = False) -> bytes:
-        """Return the file's content with a mark, and with the second one as well when the jobs are there."""
+        """Return the file's content with a mark, and when ``done`` with the second one."""
         lines = [self.text, json.dumps({_FIRST: mark._asdict()})]
         if done:
             lines.append(json.dumps({_SECOND: mark.id}))
@@ -312,7 +306,7 @@ class FileState:
 
 
 def read_state(content: bytes) -> FileState:
-    """Return what is in a file."""
+    """Parse the content of a file."""
     try:
         text = content.decode()
         state, end = json.JSONDecoder().raw_decode(text, len(text) - len(text.lstrip()))
@@ -321,21 +315,16 @@ def read_state(content: bytes) -> FileState:
         raise InvalidOption(f"The file is not the state of a jqueue: {type(error).__name__}: {error}.") from error
     mark, done = None, False
     for line in text[end:].splitlines():
-        said = _line(line)
-        if _FIRST in said:
-            mark = Mark(**said[_FIRST])
-        done = done or (mark is not None and said.get(_SECOND) == mark.id)
+        try:
+            entry = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(entry, dict):
+            mark = Mark(**entry[_FIRST]) if _FIRST in entry else mark
+            done = done or (mark is not None and entry.get(_SECOND) == mark.id)
     live = [job for job in jobs if job.status is not JobStatus.DEAD]
     live.sort(key=lambda job: (job.priority, job.created_at))
     return FileState(live, len(jobs) - len(live), mark, done, text[:end])
-
-
-def _line(line: str) -> dict[str, Any]:
-    try:
-        said = json.loads(line)
-    except ValueError:
-        return {}
-    return said if isinstance(said, dict) else {}
 
 
 def _job(given: dict[str, Any]) -> Job:
@@ -356,5 +345,5 @@ def _job(given: dict[str, Any]) -> Job:
 def _time(text: str) -> datetime:
     time = datetime.fromisoformat(text)
     if time.utcoffset() is None:
-        raise ValueError(f"a time must say its zone; it is {text!r}")
+        raise ValueError(f"a time must have a time zone; it is {text!r}")
     return time

@@ -1,4 +1,4 @@
-"""Values that callers of ``compat.jqueue`` get: jobs, snapshots of a queue, and ids that know their lease."""
+"""Values of ``compat.jqueue``: jobs, snapshots of a queue, and ids that know their lease."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from ..exceptions import InvalidOption
 from ..queue import outcomes as leases
 from ..queue.queue import Queue
 
-#: Bytes of a payload, where ``LEASEQUEUE["MAX_PAYLOAD_BYTES"]`` allows no more.
+#: Bytes of a payload, unless ``LEASEQUEUE["MAX_PAYLOAD_BYTES"]`` allows more.
 MAX_PAYLOAD_BYTES = 16 * 1024 * 1024
 
 
 class JobStatus(StrEnum):
-    """The place of a job in its life."""
+    """The state of a job."""
 
     QUEUED = "queued"
     IN_PROGRESS = "in_progress"
@@ -38,7 +38,7 @@ class JobStatus(StrEnum):
 
 
 class JobId(str):
-    """A job's id. Out of ``dequeue`` it knows the lease: it ends and keeps this delivery, and no other."""
+    """A job's id. From ``dequeue`` it knows its lease: an ack or heartbeat with it affects only this delivery."""
 
     __slots__ = ("lease",)
 
@@ -65,7 +65,7 @@ class Job:
 
     @classmethod
     def new(cls, entrypoint: str, payload: bytes, priority: int = 0) -> Self:
-        """Return a queued job with a new id, as of now. It is in no queue: ``enqueue`` makes those."""
+        """Return a queued job with a new id, without a queue; ``enqueue`` adds jobs."""
         return cls(str(uuid4()), entrypoint, payload, JobStatus.QUEUED, priority, datetime.now(UTC))
 
     def model_dump(self, *, mode: str = "python") -> dict[str, Any]:
@@ -90,7 +90,7 @@ class QueueState:
     jobs: tuple[Job, ...] = ()
     #: Grows with every write.
     version: int = 0
-    #: Whether all jobs are in it; ``False`` says that there are more, queued or in progress, than were asked for.
+    #: Whether it has all jobs; ``False``: there are more, queued or in progress, than were asked for.
     complete: bool = True
 
     def queued_jobs(self, entrypoint: str | None = None) -> tuple[Job, ...]:
@@ -123,32 +123,32 @@ def payload_limit() -> int:
 
 
 def payload_of(given: bytes | str) -> bytes:
-    """Return a payload: bytes as they are, text as the base64 that it has to be."""
+    """Return a payload as bytes; text must be base64."""
     if isinstance(given, str):
         try:
             return base64.b64decode(given, validate=True)
         except ValueError as error:
-            raise InvalidOption(f"a payload that is text must be base64: {error}. Give bytes.") from error
+            raise InvalidOption(f"payload must be bytes, or base64 as text: {error}.") from error
     if not isinstance(given, bytes):
-        raise InvalidOption(f"the payload must be bytes, or base64 as text; it is a {type(given).__name__}.")
+        raise InvalidOption(f"payload must be bytes, or base64 as text; it is a {type(given).__name__}.")
     return given
 
 
 def tag_of(entrypoint: str) -> str:
-    """Return the tag by which jobs of an entrypoint are found: its text, or a digest where that cannot be a tag."""
+    """Return the tag of an entrypoint: its text, or a digest if that is too long or empty."""
     if not isinstance(entrypoint, str):
-        raise InvalidOption(f"the entrypoint must be text; it is a {type(entrypoint).__name__}.")
+        raise InvalidOption(f"entrypoint must be text; it is a {type(entrypoint).__name__}.")
     try:
         raw = entrypoint.encode()
     except UnicodeEncodeError:
         raw = b"\x00"
     if b"\x00" in raw:
-        raise InvalidOption(f"the entrypoint must be text without NUL and lone surrogates; it is {entrypoint[:80]!r}.")
+        raise InvalidOption(f"entrypoint must be text without NUL and lone surrogates; it is {entrypoint[:80]!r}.")
     return entrypoint if 0 < len(raw) <= MAX_TAG_BYTES else f"sha256:{hashlib.sha256(raw).hexdigest()}"
 
 
 def options_of(entrypoint: str) -> dict[str, Any]:
-    """Return the options of a job of an entrypoint: its name or its metadata says it, where it is not empty."""
+    """Return the options of a job of an entrypoint, which becomes its name or, if too long, its metadata."""
     options: dict[str, Any] = {"tag": tag_of(entrypoint), "max_bytes": payload_limit()}
     if len(entrypoint.encode()) > MAX_KEY_BYTES:
         return {**options, "name": None, "meta": {"entrypoint": entrypoint}}
@@ -216,11 +216,10 @@ process.when_forgetting(_of_process.clear)
 
 
 class Leases:
-    """The leases that one queue object has taken, by the job's id: the newest of each job.
+    """The newest lease that a queue object has taken of each job, by the job's id.
 
-    They are kept when they are over: a worker that lost a job must not end the delivery of another one, also when it
-    names the job by an id as plain text. Where the object has none of a job, the newest one of the process
-    counts.
+    Expired leases stay, so that a worker that lost a job cannot end the delivery of another worker with a plain text
+    id. Without a lease of the object, the newest lease of the process counts.
     """
 
     def __init__(self, queue: Queue) -> None:
@@ -231,8 +230,8 @@ class Leases:
         return self._queue.using, self._queue.project, self._queue.name, job_id
 
     def taken(self, job: leases.ClaimedJob) -> JobId:
-        """Note the lease of a job that was dequeued; return its id, which knows the lease."""
-        # Without what was enqueued: ids are kept, copied and sent.
+        """Note the lease of a dequeued job; return its id, which knows the lease."""
+        # Without the payload: ids are kept, copied and sent.
         row = job.lease._replace(data_json=None, meta_json=None, body=None, errors_json=None, progress_json=None)
         lease = leases.ClaimedJob(row, job.node, asked=job.asked)
         key = self._key(job.id)
@@ -244,7 +243,7 @@ class Leases:
         return JobId(job.id, lease)
 
     def find(self, job_id: str) -> leases.ClaimedJob | None:
-        """Return the lease that an id stands for, ``None`` if this process never had the job."""
+        """Return the lease of an id; ``None``: this process never had the job."""
         known = getattr(job_id, "lease", None)
         if known is not None:
             return known if isinstance(known, leases.ClaimedJob) else None
@@ -258,7 +257,7 @@ class Leases:
 
 
 def lease_of(row: Status, queue: str) -> leases.ClaimedJob | None:
-    """Return the present lease of a job, ``None`` if it has none; ``claimed_at`` is the present time."""
+    """Return the present lease of a job, or ``None``; its ``claimed_at`` is now."""
     if row.claim is None or row.deadline is None or row.node is None or row.ended:
         return None
     now = clock.now().timestamp()

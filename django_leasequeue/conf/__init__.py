@@ -2,7 +2,7 @@
 
 The key of a setting is its field's name in capitals. A field's type may be ``bool``, ``int``, ``float``, ``str``,
 ``None``, ``Any``, ``Callable``, a ``Literal``, a union of these, ``tuple[X, ...]`` (given as a list), ``dict[str, X]``,
-or another such dataclass. ``Annotated[X, Range(...)]`` says which numbers are allowed.
+or another such dataclass. ``Annotated[X, Range(...)]`` bounds a number.
 
 Everything may import this package; it imports enums and exceptions.
 """
@@ -36,7 +36,7 @@ _WORDS = {
 
 
 class Problem(NamedTuple):
-    """A wrong setting: which one it is, what is wrong with it, and what to do."""
+    """An invalid setting: a message with its name and value, and a hint."""
 
     message: str
     hint: str
@@ -73,7 +73,7 @@ def _either(said: list[str]) -> str:
 
 
 def read(kind: type[T], given: Any, where: str) -> T:
-    """Return the settings that a dict gives, over the defaults; ``ImproperlyConfigured`` names all that are wrong."""
+    """Return the settings of a dict over the defaults; ``ImproperlyConfigured`` names all invalid ones."""
     problems: list[Problem] = []
     found = parse(kind, given, where, problems)
     if problems:
@@ -82,7 +82,7 @@ def read(kind: type[T], given: Any, where: str) -> T:
 
 
 def parse(kind: type[T], given: Any, where: str, problems: list[Problem]) -> T:
-    """Do what ``read`` does, and add what is wrong to ``problems``; what is wrong has its default in the answer."""
+    """As ``read``, but add invalid settings to ``problems`` and use their defaults."""
     if not isinstance(given, dict):
         problems.append(Problem(f"{where} must be a dict; it is {given!r}.", "Without it the defaults hold."))
         return kind()
@@ -155,6 +155,8 @@ def _kind_words(kind: Any) -> str:
         return "a list of texts" if arguments[0] is str else f"a list, each item {words(arguments[0])}"
     if origin is dict or is_dataclass(kind):
         inner = arguments[1] if origin is dict else Any
+        if inner is str:
+            return "a dict of texts"
         return "a dict" if inner is Any else f"a dict, each value {words(inner)}"
     return _WORDS.get(origin or kind, str(kind))
 
@@ -173,13 +175,13 @@ def _given() -> Any:
 
 
 def problems() -> list[Problem]:
-    """Return what is wrong with ``LEASEQUEUE``: a system check tells it."""
+    """Return the invalid settings of ``LEASEQUEUE``, for a system check."""
     found: list[Problem] = []
     parse(Settings, _given(), "LEASEQUEUE", found)
     return found
 
 
-#: The settings in force. The first use of any of them raises ``ImproperlyConfigured`` if one is wrong.
+#: The current settings. The first use raises ``ImproperlyConfigured`` if one is invalid.
 settings = cast(Settings, _Lazy())
 
 

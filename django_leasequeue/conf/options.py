@@ -52,7 +52,7 @@ class ZaqarLimits:
 
 @dataclass(frozen=True, slots=True)
 class ApiOptions:
-    """``LEASEQUEUE["API"]``: the HTTP doors."""
+    """``LEASEQUEUE["API"]``: the HTTP APIs."""
 
     #: Who may call: "keys" (a key, or the host's authentication), "open" (every client), "auto" (open with DEBUG).
     ACCESS: Literal["auto", "keys", "open"] = "auto"
@@ -60,13 +60,13 @@ class ApiOptions:
     AUTHENTICATION_CLASSES: tuple[str, ...] = ()
     #: Dotted path of ``grants(request) -> Access | None`` for requests that the host authenticated; None: our default.
     GRANTS: str | None = None
-    #: Seconds that a key is trusted without looking at the database again: how long a revoked one may still work.
+    #: Seconds for which a key is cached: a revoked one may still work so long.
     KEY_CACHE_SECONDS: SecondsOrZero = 2.0
-    #: Unknown keys that one client's address may try in a minute, counted by each server process; None: any.
+    #: Unknown keys that one client address may try in a minute, counted by each server process; None: any.
     UNKNOWN_KEYS_PER_MINUTE: Annotated[int | None, Range(1)] = 300
-    #: Proxies of ours before the server: so many last entries of X-Forwarded-For are theirs. 0: the header is not read.
+    #: The number of trusted proxies, so of trusted last entries of X-Forwarded-For. 0: the header is not read.
     PROXIES: Annotated[int, Range(0)] = 0
-    #: Requests a second of a key that names no rate; None: not limited.
+    #: Requests a second of a key without its own rate; None: not limited.
     RATE_PER_SECOND: Annotated[int | None, Range(1)] = None
     #: The Django cache that counts requests. Server processes count together only if they share it.
     THROTTLE_CACHE: str = "default"
@@ -76,25 +76,39 @@ class ApiOptions:
     MAX_DEPTH: Count = 100
     #: Seconds that the counters in answers about long queues may be old; 0: count for every answer.
     COUNT_SECONDS: SecondsOrZero = 1.0
-    #: Streams (work, watch) of one server process. A key gets another one while it has fewer than are free.
+    #: Streams (work, watch) of one server process. A key gets a new one while it has fewer than are free.
     MAX_STREAMS: Annotated[int, Range(0)] = 2_000
+    #: Bytes that may wait for the clients of all streams of one server process.
+    MAX_STREAM_BYTES: Annotated[int, Range(1_048_576)] = 33_554_432
+    #: Seconds after which a stream is cut off whose client takes nothing.
+    SLOW_STREAM_SECONDS: Annotated[float, Range(1, 86_400)] = 30.0
     #: Topics of one watch.
     MAX_WATCHED: Count = 100
     #: Seconds of silence on a stream before a heartbeat.
     HEARTBEAT_SECONDS: Seconds = 15.0
-    #: Seconds between two looks whether the key of an open stream may still see what it streams.
+    #: Seconds between checks that the key of an open stream still has its rights.
     RECHECK_SECONDS: Annotated[float, Range(0.1, 86_400)] = 10.0
-    #: Seconds that the URL of a watch can be opened.
+    #: Seconds for which the URL of a watch is valid.
     WATCH_SECONDS: Count = 86_400
-    #: Limits of the door ``/v1/queues``.
+    #: Limits of the API ``/v1/queues``.
     ZAQAR: ZaqarLimits = ZaqarLimits()
 
 
 @dataclass(frozen=True, slots=True)
-class WorkerOptions:
-    """``LEASEQUEUE["WORKER"]``: what a worker does. Times in seconds unless the name says ms."""
+class ContextOptions:
+    """``LEASEQUEUE["CONTEXT"]``: the context that tasks carry from their enqueue to their run."""
 
-    #: Names of queues in order of preference; none or "*" for all of the project.
+    #: Dotted path of ``capture(task) -> dict | None``, called at the enqueue.
+    CAPTURE: str | None = None
+    #: Dotted path of ``restore(context)``, which returns a context manager for each run.
+    RESTORE: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerOptions:
+    """``LEASEQUEUE["WORKER"]``: options of a worker. Times in seconds unless the name says ms."""
+
+    #: Names of queues in order of preference; none or "*": all queues of the project with tasks.
     queues: tuple[str, ...] = ()
     project: str = ""
     #: Alias of the database; "" for the one that holds the queues.
@@ -103,11 +117,11 @@ class WorkerOptions:
     concurrency: Annotated[int, Range(1, 1_000)] = 8
     #: Coroutines at once; 0 for as many as threads.
     async_concurrency: Annotated[int, Range(0, 100_000)] = 0
-    #: Processes, each with threads and an event loop of its own.
+    #: Processes, each with its own threads and event loop.
     processes: Annotated[int, Range(1, 256)] = 1
-    #: Jobs claimed ahead at most, while jobs are short; 0 claims only what can start at once.
+    #: Jobs claimed ahead at most, while jobs are short; 0: only jobs that can start at once.
     prefetch: Annotated[int, Range(0, 10_000)] = 2_000
-    #: Results written with one statement at most (an engine's call takes a thousand); 1 switches the collecting off.
+    #: Results of one statement at most (the engine takes a thousand); 1: each by itself.
     ack_batch: Annotated[int, Range(1, 1_000)] = 500
     #: How long a result waits for others while the worker is busy.
     ack_ms: Annotated[float, Range(0, 1_000)] = 5.0
@@ -115,10 +129,14 @@ class WorkerOptions:
     burst: bool = False
     #: Stop after so many jobs; 0 for no end.
     max_jobs: Annotated[int, Range(0)] = 0
-    #: A look without being told, as a backstop.
+    #: Seconds between polls without a notification, as a backstop.
     poll: Annotated[float, Range(0.01, 3_600)] = 5.0
-    #: How long a job may go on after its timeout (the soft one) before its process is replaced; 0 for ever.
+    #: How long a job may run after its soft timeout before its process is replaced; 0: any time.
     timeout_grace: SecondsOrZero = 10.0
+    #: The delay of a job with an unknown task until the next try; and the time after its first claim during which such
+    #: deliveries do not count, before it fails.
+    unknown_task_delay: Seconds = 10.0
+    unknown_task_grace: SecondsOrZero = 600.0
     #: How long a stop waits for running jobs.
     drain_timeout: SecondsOrZero = 25.0
     #: The worker's name; "" for host, process id and a random part.
@@ -130,7 +148,7 @@ class WorkerOptions:
     #: Address of the health page; 0 for none.
     health_host: str = "127.0.0.1"
     health_port: Annotated[int, Range(0, 65_535)] = 0
-    #: A file that is written anew every few seconds while the worker is healthy; "" for none.
+    #: A file to write every few seconds while the worker is healthy; "" for none.
     health_file: str = ""
     json_logs: bool = False
 
@@ -147,25 +165,25 @@ class WorkerOptions:
 
 @dataclass(frozen=True, slots=True)
 class ReaperOptions:
-    """``LEASEQUEUE["REAPER"]``: how often the reaper does what."""
+    """``LEASEQUEUE["REAPER"]``: intervals of the reaper."""
 
-    #: Seconds between two turns, by duty; ``None`` leaves a duty out.
+    #: Seconds between two runs, by duty; ``None``: never.
     INTERVALS: dict[str, Annotated[float | None, Range(0.01, 86_400)]] = field(default_factory=dict)
-    #: Seconds after which one that does not lead tries again (it hears at once of a leader that stops).
-    RETRY: Seconds = 3.0
+    #: Seconds between a candidate's checks of the leader (a resignation notifies it at once).
+    RETRY: Annotated[float, Range(0.01, 4)] = 3.0
 
 
 @dataclass(frozen=True, slots=True)
 class LakeOptions:
     """``LEASEQUEUE["LAKE"]``: the lake of events."""
 
-    #: Where it is: a directory, or a URL such as ``s3a://``.
+    #: A directory, or a URL such as ``s3a://``.
     PATH: str | None = None
-    #: How tables are written; None: as Delta tables where the extra ``delta`` is installed, else as Parquet.
+    #: Format of tables; None: Delta if the extra ``delta`` is installed, else Parquet.
     FORMAT: Literal["parquet", "delta"] | None = None
     #: The name under which retention knows it.
     CONSUMER: str = "lake"
-    #: Days that retention waits for a consumer that is not seen; 0: for ever.
+    #: Days that retention waits for an absent consumer; 0: for ever.
     CONSUMER_LIMIT_DAYS: Days = 30.0
     #: Whether retention waits until events are archived.
     ARCHIVE: bool = False
@@ -185,17 +203,19 @@ class LakeOptions:
 class AdminOptions:
     """``LEASEQUEUE["ADMIN"]``: the admin's pages."""
 
-    #: ``redact(value, *, kind, queue, task)``, or its dotted path: payloads are shown through it. None: ours.
+    #: ``redact(value, *, kind, queue, task)``, or its dotted path, for all shown payloads. None: ours.
     REDACT: str | Callable[..., Any] | None = None
+    #: Address of a line of code, with {path} (below BASE_DIR) and {line}, for the page of a task. None: no link.
+    SOURCE: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class MetricsOptions:
     """``LEASEQUEUE["METRICS"]``: figures for monitoring."""
 
-    #: Queues that get figures of their own, the oldest first; the others are summed up.
+    #: Queues with their own figures, the oldest first; the others are summed up.
     MAX_QUEUES: Annotated[int, Range(1, 1_000)] = 100
-    #: Seconds for which one look at the database answers. Less than the time between two scrapes.
+    #: Seconds for which figures are cached: less than the time between two scrapes.
     CACHE_SECONDS: SecondsOrZero = 5.0
     #: Whether enqueues and runs are traced and measured with OpenTelemetry.
     OPENTELEMETRY: bool = False
@@ -203,7 +223,7 @@ class MetricsOptions:
 
 @dataclass(frozen=True, slots=True)
 class LargeOptions:
-    """``LEASEQUEUE["LARGE"]``: payloads, bodies and results that stand in a storage of Django's ``STORAGES``."""
+    """``LEASEQUEUE["LARGE"]``: large payloads, bodies and results in a storage of Django's ``STORAGES``."""
 
     #: Bytes above which the data or the body of a job, or a result, goes there; None: everything stays in the database.
     ABOVE: Annotated[int | None, Range(1_024, 1_073_741_824)] = None
@@ -228,7 +248,7 @@ class Settings:
     ENQUEUE_AFTER_COMMIT_OF: str | None = "default"
     #: Queues to make at migrate: {name: {"preset": ..., option: value}}.
     QUEUES: dict[str, dict[str, Any]] = field(default_factory=dict)
-    #: Preset of a queue of which nothing is said.
+    #: Preset of undeclared queues.
     DEFAULT_PRESET: Literal["topics", "zaqar", "codeq", "jqueue", "jobqueue", "django"] = "django"
     #: Whether the first job of an unknown queue makes the queue.
     AUTO_CREATE: bool = True
@@ -242,24 +262,29 @@ class Settings:
     #: Seconds that PostgreSQL gets for a statement of a worker, a heartbeat, a listener, an async call or an HTTP
     #: request, then its connection is made anew; 0: any number.
     STATEMENT_TIMEOUT: SecondsOrZero = 30.0
-    #: Connection string for LISTEN when the alias is behind a pooler in transaction mode; "" = poll only.
-    LISTEN_DSN: str | None = None
+    #: Connection string for LISTEN when the alias is behind a pooler in transaction mode; "" = poll only. With queues
+    #: in several databases a dict {alias: connection string}.
+    LISTEN_DSN: str | dict[str, str] | None = None
     #: Serializers beside "json", "bytes" and "msgpack": {name: dotted path of a module or object with dumps and loads,
     #: or a pair of paths}.
     SERIALIZERS: dict[str, str | tuple[str, ...]] = field(default_factory=dict)
     #: Types that arguments of tasks may have beside JSON's, stored as {"$uuid": "..."}; the same wherever tasks are
     #: enqueued and run.
     TASK_CODECS: tuple[Literal["uuid", "datetime", "date", "decimal"], ...] = ()
+    #: Packages and modules that workers import tasks from; (): the installed apps.
+    TASK_MODULES: tuple[str, ...] = ()
+    #: The context that tasks carry from their enqueue to their run: a tenant, a language, a request id.
+    CONTEXT: ContextOptions = ContextOptions()
     #: Bytes of one payload (data, meta and body together) and of one result.
     MAX_PAYLOAD_BYTES: Count = 1_048_576
     MAX_RESULT_BYTES: Count = 16_777_216
-    #: Where larger ones stand.
+    #: Storage of larger ones.
     LARGE: LargeOptions = LargeOptions()
     #: Jobs of one enqueue call.
     MAX_ENQUEUE: Count = 10_000
     #: Rows of one page of a listing.
     MAX_PAGE: Count = 1_000
-    #: Counts are exact up to here; beyond it they come from samples.
+    #: Counts are exact up to this number; above it they come from samples.
     COUNT_CAP: Annotated[int, Range(0)] = 100_000
     #: Rows of one partition of the lease log; a row is of up to a thousand jobs.
     EVENT_PARTITION_ROWS: Count = 500_000
@@ -269,11 +294,15 @@ class Settings:
     EVENT_RETENTION_DAYS: Days = 7.0
     #: Days that samples of queue figures are kept.
     STAT_RETENTION_DAYS: Days = 7.0
-    #: Days that the rows of workers are kept that are not seen any more.
+    #: Days that the rows of dead workers are kept.
     WORKER_RETENTION_DAYS: Days = 1 / 24
-    #: Recurring tasks: {name: {"task": ..., "schedule": "*/5 * * * *", ...}}.
-    RECURRING: dict[str, dict[str, Any]] = field(default_factory=dict)
-    #: What the parts do.
+    #: Recurring tasks: {name: {"task": ..., "schedule": "*/5 * * * *", ...}}; None: migrate leaves those of this
+    #: service as they are.
+    RECURRING: dict[str, dict[str, Any]] | None = None
+    #: The name under which this project declares recurring tasks; None: the package of its settings module, behind
+    #: the project of WORKER if there is one.
+    SERVICE: str | None = None
+    #: Options of the parts.
     REAPER: ReaperOptions = ReaperOptions()
     WORKER: WorkerOptions = WorkerOptions()
     LAKE: LakeOptions = LakeOptions()

@@ -1,4 +1,4 @@
-"""State that lives as long as the process: switches, memories, objects that threads and event loops share.
+"""State of the process: switches, caches, objects that threads and event loops share.
 
 Every fork hook, map of event loops and memory of a database that the package has is one of the classes here.
 """
@@ -10,7 +10,7 @@ import gc
 import os
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 from weakref import WeakKeyDictionary
@@ -20,7 +20,7 @@ V = TypeVar("V")
 
 
 class Inline(Protocol):
-    """Runs jobs here and now, in the place of workers."""
+    """Runs jobs in the calling thread instead of a worker."""
 
     #: Whether it does so outside of transactions as well.
     always: bool
@@ -32,10 +32,9 @@ class Inline(Protocol):
 class Switches:
     """Switches that ``django_leasequeue.testing`` sets for tests; nothing else does."""
 
-    #: Whether ``ASYNC = "auto"`` means Django's connection in a thread, where async calls see what a test's transaction
-    #: holds, and not connections of their own.
+    #: Whether ``ASYNC = "auto"`` means Django's connection in a thread, which sees a test's open transaction.
     django_connection: bool = False
-    #: What runs jobs where a caller waits for them inside a transaction that no worker sees.
+    #: Runs jobs for a caller that waits inside a transaction that no worker sees.
     inline: Inline | None = None
 
 
@@ -46,7 +45,7 @@ _forgetting: list[Callable[[], object]] = []
 
 @contextmanager
 def collector_paused() -> Iterator[None]:
-    """Pause the garbage collector while what stays is made, such as modules: it would walk over all of it in vain."""
+    """Pause the garbage collector while lasting objects are made, such as modules."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -56,19 +55,41 @@ def collector_paused() -> Iterator[None]:
             gc.enable()
 
 
+def in_forked_child(function: Callable[[], object]) -> None:
+    """Call a function first in each process that this one forks."""
+    os.register_at_fork(after_in_child=function)
+
+
+def around_fork(before: Callable[[], object], after: Callable[[], object]) -> None:
+    """Call functions before and after each fork, in this process."""
+    os.register_at_fork(before=before, after_in_parent=after)
+
+
+def let_go(descriptor: int) -> None:
+    """Give up a descriptor that the parent still uses: redirect its number to the null device.
+
+    A close would free the number for another file, and libpq would end the parent's session.
+    """
+    with suppress(OSError):
+        null = os.open(os.devnull, os.O_RDWR)
+        if null != descriptor:
+            os.dup2(null, descriptor, inheritable=False)
+            os.close(null)
+
+
 def when_forgetting(function: Callable[[], object]) -> None:
-    """Have ``forget`` call a function that empties a memory."""
+    """Let ``forget`` call a function that empties a cache."""
     _forgetting.append(function)
 
 
 def forget() -> None:
-    """Forget what this process remembers of databases: between tests, which undo what they did."""
+    """Empty all caches about databases, between tests."""
     for function in _forgetting:
         function()
 
 
 class Memory(dict[K, V]):
-    """A memory of what the process found out: a dict that is emptied when it is full, and by ``forget``."""
+    """A cache of the process: a dict that is emptied when it is full, and by ``forget``."""
 
     def __init__(self, size: int = 10_000) -> None:
         super().__init__()
@@ -82,14 +103,14 @@ class Memory(dict[K, V]):
 
 
 class Shared(Generic[K, V]):
-    """Objects that all threads of a process share, one a key, made when it is first asked for.
+    """Objects that all threads of a process share, one for each key, made on first use.
 
-    Threads and connections do not come along into a forked child: it begins with none of them.
+    A forked child, which has no threads or connections of its parent, begins without objects.
     """
 
     def __init__(self) -> None:
         self._begin()
-        os.register_at_fork(after_in_child=self._begin)
+        in_forked_child(self._begin)
 
     def _begin(self) -> None:
         # Another thread may have held the lock when the process was forked.
@@ -97,7 +118,7 @@ class Shared(Generic[K, V]):
         self._made: dict[K, V] = {}
 
     def get(self, key: K, make: Callable[[K], V], *, usable: Callable[[V], bool] | None = None) -> V:
-        """Return the object of a key; ``make`` it where there is none, or none that is ``usable``."""
+        """Return the object of a key; ``make`` it if there is none that is ``usable``."""
         with self._lock:
             if key not in self._made or not (usable is None or usable(self._made[key])):
                 self._made[key] = make(key)
@@ -110,7 +131,7 @@ class Shared(Generic[K, V]):
 
 
 class PerLoop(Generic[V]):
-    """An object that the coroutines of one event loop share, made when it is first asked for; it goes with its loop."""
+    """An object that the coroutines of one event loop share, made on first use; it ends with its loop."""
 
     def __init__(self, make: Callable[[], V]) -> None:
         self._make = make

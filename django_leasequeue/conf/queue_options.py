@@ -30,7 +30,7 @@ class QueueOption:
     column: str
     #: Heading under which the admin shows it; none for what cannot change.
     group: str = ""
-    #: What the admin and OpenAPI say of it.
+    #: The help text in the admin and in OpenAPI.
     help: str = ""
     choices: type[TextChoices] | None = None
     #: The range of a number, and whether a number outside is cut to it instead of refused.

@@ -1,4 +1,4 @@
-"""PostgreSQL's programs and the account that they run as: what belongs to whom, locks, whether a process lives.
+"""PostgreSQL's programs and the account that runs them: owners of files, locks, living processes.
 
 PostgreSQL refuses to run as root. Started by root (in a container, most often) it runs as the account ``pgserver``,
 which is made on first use; that account must be able to walk down to the data and to the programs, so the directories
@@ -33,7 +33,7 @@ _ELSE = (
 
 
 class DevDBError(RuntimeError):
-    """The embedded PostgreSQL cannot do what was asked; the message says why and what to do."""
+    """The embedded PostgreSQL failed; the message says why, and what to do."""
 
 
 @contextmanager
@@ -145,7 +145,7 @@ def account_for(data_dir: Path) -> Account | None:
 
 
 def open_path(account: Account | None, path: Path) -> None:
-    """Let the account walk down to a path: ``o+x`` on the directories that lack it. Without an account, do nothing."""
+    """Give the account access to a path: ``o+x`` on its directories. Without an account, do nothing."""
     if account is None:
         return
     for directory in path.parents:
@@ -214,7 +214,7 @@ def open_programs(account: Account | None, bin_dir: Path) -> None:
 def run(
     command: Sequence[str | Path], account: Account | None, timeout: float = 60
 ) -> subprocess.CompletedProcess[str]:
-    """Run a program as the account; its output and errors are in ``stdout``, its code is 126 or 124 as of a shell."""
+    """Run a program as the account; ``stdout`` has output and errors; code 126 or 124 as in a shell."""
     # PG* variables (PGPORT, PGDATA) change what the programs do; messages are read by people and searched by us.
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PG")}
     environment["LC_MESSAGES"] = "C"
@@ -258,7 +258,7 @@ def _create_account() -> bool:
 
 
 def is_alive(pid: int) -> bool:
-    """Say whether the process exists and is no zombie."""
+    """Return whether the process exists and is no zombie."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -269,7 +269,7 @@ def is_alive(pid: int) -> bool:
 
 
 def is_zombie(pid: int) -> bool:
-    """Say whether a process has ended, as a killed server whose parent does not collect it."""
+    """Return whether a process has ended but was not collected by its parent."""
     with suppress(OSError):
         # "pid (name) state ...": the name may hold anything, so look behind its last bracket.
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"

@@ -7,13 +7,12 @@ from urllib.parse import quote, urlencode
 from django.core.exceptions import ImproperlyConfigured
 from psycopg import ProgrammingError
 from psycopg.conninfo import conninfo_to_dict
+from psycopg.pq import Conninfo
 
 ENGINE = "django.db.backends.postgresql"
 
 # libpq's names of what Django has a setting for; everything else goes to OPTIONS.
 _SETTINGS = {"dbname": "NAME", "user": "USER", "password": "PASSWORD", "host": "HOST", "port": "PORT"}  # nosec  # B105: names
-# What Django takes out of OPTIONS before they reach libpq.
-_DJANGO_OPTIONS = frozenset({"assume_role", "isolation_level", "pool", "server_side_binding"})
 
 
 class InvalidDatabaseURL(ImproperlyConfigured):
@@ -57,15 +56,16 @@ def database_from_url(url: str) -> dict[str, Any]:
 
 
 def url_from_database(database: Mapping[str, Any]) -> str:
-    """Turn an entry of Django's ``DATABASES``, with what of ``OPTIONS`` is libpq's, into a URL for the way back."""
+    """Turn an entry of Django's ``DATABASES``, with its libpq ``OPTIONS``, into a URL."""
     login = quote(str(database.get("USER") or ""), safe="")
     if password := database.get("PASSWORD"):
         login += ":" + quote(str(password), safe="")
     parameters = {"host": database.get("HOST"), "port": database.get("PORT")}
+    known = {option.keyword.decode() for option in Conninfo.get_defaults()}
     options = {
         name: value
         for name, value in (database.get("OPTIONS") or {}).items()
-        if isinstance(value, str | int) and not isinstance(value, bool) and name not in _DJANGO_OPTIONS
+        if isinstance(value, str | int) and not isinstance(value, bool) and name in known
     }
     query = urlencode({name: value for name, value in {**parameters, **options}.items() if value}, quote_via=quote)
     name = quote(str(database["NAME"]), safe="")

@@ -64,7 +64,7 @@ _THROWAWAY = {"shared_buffers": "64MB", "fsync": "off", "full_page_writes": "off
 
 @dataclass(frozen=True, slots=True)
 class ServerStatus:
-    """The state of a server as it is seen from outside."""
+    """The state of a server."""
 
     running: bool
     data_dir: Path
@@ -126,8 +126,8 @@ class Server:
         return psycopg.connect(self.conninfo(name), connect_timeout=timeout, autocommit=True)
 
     def is_ready(self, name: str = "postgres") -> bool:
-        """Say whether a connection to the database can be made now; the pid file alone does not tell."""
-        # Without its pid file a server is on its way out: its data was deleted, and it ends itself within a minute.
+        """Return whether the database accepts a connection now; a pid file alone proves nothing."""
+        # A server without its pid file is ending: its data was deleted.
         if _first_number(self.data_dir / "postmaster.pid") is None:
             return False
         try:
@@ -253,14 +253,14 @@ class Server:
         return run([self.bin_dir / "pg_ctl", "-D", self.data_dir, "-w", *arguments], account, timeout)
 
     def _has_sockets(self, account: Account | None) -> bool:
-        """Say whether the directory of the socket is there; raise ``DevDBError`` if it is not the server's own."""
+        """Return whether the directory of the socket exists; ``DevDBError``: it is not the server's own."""
         sockets = socket_dir(self.data_dir)
         if sockets == self.data_dir:
             return True
         return check_directory(sockets, {os.geteuid(), *([account.uid] if account else [])})
 
     def _end_orphan(self, account: Account | None) -> None:
-        """End a server whose data was deleted under it, and which still sits on a socket outside of the data."""
+        """End a server whose data was deleted, but which still holds a socket outside of the data."""
         if not self._has_sockets(account):
             return
         pid = _first_number(socket_dir(self.data_dir) / f".s.PGSQL.{PORT}.lock")
@@ -308,7 +308,7 @@ def database(project_dir: Path | str) -> dict[str, Any]:
 
 
 def socket_dir(data_dir: Path) -> Path:
-    """Say, by the path alone, where the socket of a server is: in the data, or in ``/tmp`` where that is too long."""
+    """Return the directory of a server's socket: its data, or one in ``/tmp`` if that path is too long."""
     path = str(data_dir)
     if len(f"{path}/.s.PGSQL.{PORT}".encode()) <= _LONGEST_SOCKET and _PLAIN_PATH.fullmatch(path):
         return data_dir

@@ -8,17 +8,20 @@ models, `sql` and `conf`. Start at `operation.py` (an operation is a generator o
 
 from __future__ import annotations
 
+from ..words import HELD
 from .dead.deadletter import Redriven, redrive
+from .django_executor import DjangoExecutor, run
 from .flow.advance import advance, expire_workflows
-from .flow.declared import HELD, Limited, LimitValues, set_limits
+from .flow.declared import Limited, LimitValues, reset_limit, set_limits
 from .flow.figures import Input, NodeRow, WorkflowStatus, get_workflow, inputs, member, workflow_nodes, workflow_of
 from .flow.workflows import Node, extend_workflow, start_workflow
 from .jobs.enqueue import enqueue
 from .jobs.read import JobRow, Page, list_jobs
 from .jobs.remove import cancel, cancel_workflow, purge
 from .leases.claim import claim
+from .leases.finish import ack, finish
 from .leases.floor import advance_floors, mend_floors
-from .leases.settle import ack, extend, finish, nack, release
+from .leases.settle import extend, nack, release
 from .leases.sweep import expire, expire_results, promote, sweep
 from .operation import Operation, Work
 from .pool import arun
@@ -39,7 +42,7 @@ from .rows import (
     make_lease_id,
     parse_lease_id,
 )
-from .runner import AsyncConnectionExecutor, ConnectionExecutor, DjangoExecutor, run
+from .runner import AsyncConnectionExecutor, ConnectionExecutor
 
 __all__ = [
     "HELD", "AsyncConnectionExecutor", "ConnectionExecutor", "Counts", "DjangoExecutor", "Ending", "EnqueueStatus",
@@ -49,5 +52,6 @@ __all__ = [
     "configure", "counts", "counts_of", "create", "delete", "enqueue", "expire", "expire_results", "expire_workflows",
     "extend", "extend_workflow", "finish", "get", "get_workflow", "inputs", "list_jobs", "list_queues", "make_id",
     "make_lease_id", "member", "mend_floors", "nack", "parse_lease_id", "pause", "promote", "purge", "redrive",
-    "release", "run", "set_limits", "start_workflow", "state", "sweep", "totals", "workflow_nodes", "workflow_of",
+    "release", "reset_limit", "run", "set_limits", "start_workflow", "state", "sweep", "totals",
+    "workflow_nodes", "workflow_of",
 ]  # fmt: skip

@@ -38,7 +38,7 @@ def times(values: Iterable[datetime | None]) -> str:
 
 
 def absent(values: Sequence[object]) -> bool:
-    """Whether nothing is given: the column is then sent as an empty array, which means null for every row."""
+    """Whether all are null: the column is then sent as an empty array."""
     return all(value is None for value in values)
 
 

@@ -27,7 +27,7 @@ CODE = Actor()
 
 
 def shell() -> Actor:
-    """Return the login name of the user who runs this command; the user's number where there is none."""
+    """Return the login name of the user who runs this command, or the user's number."""
     try:
         name = getpass.getuser()
     except (KeyError, OSError):  # an account without an entry: containers have those
@@ -49,7 +49,7 @@ def write(
     operation: BulkOperation | int | None = None,
     using: str | None = None,
 ) -> OperatorAction:
-    """Write one line of the audit, of any door: in the transaction of what was done."""
+    """Write one line of the audit, in the transaction of the action."""
     return OperatorAction.objects.using(using or conf.settings.DATABASE).create(
         at=clock.now(),
         user_id=by.user_id[:64],

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+
+from django.utils import timezone
 
 
 class Clock:
@@ -31,6 +34,22 @@ def current() -> datetime | None:
 def now() -> datetime:
     """Return the held time, or this machine's (for waiting and schedules, never for leases)."""
     return datetime.now(UTC) if installed is None else installed.now
+
+
+def aware(value: datetime) -> datetime:
+    """Return a time of a model with its zone: with ``USE_TZ = False`` Django leaves it out."""
+    return timezone.make_aware(value) if timezone.is_naive(value) else value
+
+
+def monotonic() -> float:
+    """Return the seconds of a clock that never goes back, and goes on where a test freezes Python's clocks."""
+    # freezegun replaces time.monotonic as well: a wait would never be over.
+    return time.clock_gettime(time.CLOCK_MONOTONIC)
+
+
+def elapsing() -> float:
+    """Return the seconds of the held clock, else of ``monotonic``: for intervals that a test may shorten."""
+    return monotonic() if installed is None else installed.now.timestamp()
 
 
 @contextmanager

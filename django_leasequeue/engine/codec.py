@@ -6,8 +6,9 @@ import base64
 import json
 import re
 import secrets
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from math import isfinite
 from typing import Any
 
 from ..exceptions import InvalidOption
@@ -17,7 +18,7 @@ _scan = json.JSONDecoder().scan_once  # type: ignore[attr-defined]  # not in typ
 
 
 def loads(text: str | bytes, **hooks: Any) -> Any:
-    """Return what JSON text says."""
+    """Parse JSON text."""
     try:
         if type(text) is str and not hooks:
             # What json.loads does around this takes as long as reading a small payload.
@@ -108,14 +109,46 @@ def dumps(value: Any, what: str = "data") -> str:
     return text
 
 
+def find_unwritable(value: Any, at: str = "", *, normal: bool = False) -> str | None:
+    """Name the part of a value that is not JSON, and its place, or return ``None``. ``normal``: as Django does."""
+    kind = type(value).__name__
+    if value is None or isinstance(value, bool | int):
+        return None
+    if isinstance(value, float):
+        return None if isfinite(value) else f"{value!r}{at}"
+    if isinstance(value, str) or (normal and isinstance(value, bytes)):
+        try:
+            text = value if isinstance(value, str) else value.decode()
+            text.encode()
+        except UnicodeError:
+            return f"a {kind} that is no text{at}"
+        return f"a {kind} with U+0000{at}" if "\x00" in text else None
+    if len(at) > 1_000:
+        return "a value that is nested too deep"
+    try:
+        if isinstance(value, Mapping if normal else dict):
+            keys = [key for key in value if not isinstance(key, str | int | float | None)]
+            if keys:
+                return f"a key of type {type(keys[0]).__name__}{at}"
+            parts: Iterable[tuple[Any, Any]] = value.items()
+        elif isinstance(value, Sequence if normal else list | tuple):
+            parts = enumerate(value)
+        else:
+            return f"an object of type {kind}{at}"
+        found = (find_unwritable(part, f"{at or ' at '}[{key!r}]", normal=normal) for key, part in parts)
+        return next(filter(None, found), None)
+    except RecursionError:
+        return "a value that is nested too deep"
+
+
 def encode_cursor(*values: int | str) -> str:
     """Return the cursor of these values."""
     return base64.urlsafe_b64encode(dumps(list(values)).encode()).decode().rstrip("=")
 
 
 def decode_cursor(cursor: str | None, kinds: Sequence[type], *, low: int = 0) -> list[Any] | None:
-    """Return the values of a cursor, ``None`` for none."""
-    if cursor is None:
+    """Return the values of a cursor, ``None`` for none or an empty one."""
+    if not cursor:
         return None
     try:
         values: Any = loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))

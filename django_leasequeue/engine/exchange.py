@@ -8,6 +8,7 @@ cancels; notifications, gevent and the patience of our own connections work.
 from __future__ import annotations
 
 import hashlib
+import os
 from collections import Counter
 from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
@@ -17,15 +18,15 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 import psycopg
-from psycopg import generators, pq
-from psycopg.adapt import AdaptersMap, Transformer
-from psycopg.errors import error_from_result
+from psycopg import pq
+from psycopg.adapt import AdaptersMap
 
 from .operation import Rows
+from .psycopg_internals import Transformer, error_from_result, execute, fetch_many, fits, send_queued
 
 _ANY = psycopg.Connection[Any] | psycopg.AsyncConnection[Any]
 _BINARY = pq.Format.BINARY
-_ROWS, _NONE = pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK
+_ROWS, _NONE, _SYNC = pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK, pq.ExecStatus.PIPELINE_SYNC
 _NO_PIPELINE, _IDLE = pq.PipelineStatus.OFF, pq.TransactionStatus.IDLE
 #: The name is taken (by the same statement: behind a pooler); there is none of that name (``DEALLOCATE ALL``); a
 #: migration has changed what the statement returns.
@@ -34,8 +35,8 @@ _TAKEN, _MISSING, _CHANGED = "42P05", "26000", "0A000"
 NEVER = 2**62
 
 
-#: Gets the call that sends a statement; returns once it was made, by another thread perhaps, or raises.
-Hold = Callable[[Callable[[], None]], None]
+#: Whether statements go this way at all: ``LEASEQUEUE_EXCHANGE=off`` in the environment sends all by psycopg's cursors.
+ENABLED = os.environ.get("LEASEQUEUE_EXCHANGE") != "off"
 
 
 class Command(NamedTuple):
@@ -54,19 +55,25 @@ class _State:
         self.adapters: AdaptersMap = connection.adapters
         self.sent: Counter[bytes] = Counter()
         self.prepared: set[bytes] = set()
+        #: Prepared once, and gone or not: in a transaction they are sent without, as to find out might end it.
+        self.doubted: set[bytes] = set()
         self.rows = Transformer(self)
 
     def read(self, command: Command, result: pq.abc.PGresult) -> Rows:
-        """Return the rows of an answer; of a statement that returns none, an empty one for each that it changed."""
+        """Return the rows of an answer; without result columns, one empty tuple per changed row."""
         if result.status == _ROWS:
             self.rows.set_pgresult(result)
             return self.rows.load_rows(0, result.ntuples, tuple)
         if result.status == _NONE:
             return [()] * (result.command_tuples or 0)
         error = error_from_result(result)
-        if error.sqlstate in (_MISSING, _CHANGED):
+        if error.sqlstate == _MISSING:  # as all others may be: `DEALLOCATE ALL`, or another process of a pooler's
+            self.doubted |= self.prepared
+            self.prepared.clear()
+            self.sent.clear()
+        elif error.sqlstate == _CHANGED:
             self.prepared.discard(command.text)
-            self.sent[command.text] = 0 if error.sqlstate == _MISSING else -NEVER
+            self.sent[command.text] = -NEVER
         raise error
 
 
@@ -74,14 +81,15 @@ def _state_of(connection: _ANY) -> _State | None:
     """Return the state of a connection, or ``None`` where psycopg has to send."""
     pgconn = connection.pgconn
     if (
-        connection.prepare_threshold is not None
+        not ENABLED
+        or connection.prepare_threshold is not None
         or pgconn.pipeline_status != _NO_PIPELINE
         or (not connection.autocommit and pgconn.transaction_status == _IDLE)
         or pgconn.parameter_status(b"client_encoding") != b"UTF8"
     ):
         return None
     found: _State | None = connection.__dict__.get("leasequeue_state")
-    if found is None:
+    if found is None and fits():
         found = connection.__dict__["leasequeue_state"] = _State(connection)
     return found
 
@@ -91,37 +99,32 @@ def fetch(
     commands: Sequence[Command],
     which: int = 0,
     prepare_after: int | None = None,
-    meanwhile: Callable[[], object] | None = None,
-    hold: Hold | None = None,
 ) -> Rows | None:
     """Send statements in one go, and return the rows of one of them; ``None`` where psycopg has to do it.
 
-    It does where it is to begin a transaction, is in a pipeline, or prepares by itself (it would deallocate ours).
+    It does where it is to begin a transaction, is in a pipeline, or prepares by itself (it would deallocate ours), and
+    in a release that the exchange does not fit (``psycopg_internals``).
 
     Args:
         connection: in UTF-8.
         commands: outside of a transaction several are one.
         which: the place of the one whose rows count.
         prepare_after: how many times a statement is sent before it is prepared; ``None``: as the connection says.
-        meanwhile: called while the answer of a single command is waited for.
-        hold: called with what sends a single command, and in place of it.
     """
     if (state := _state_of(connection)) is None:
         return None
     prepare_after = getattr(connection, "prepare_after", NEVER) if prepare_after is None else prepare_after
     with connection.lock:
-        return connection.wait(_exchange(connection.pgconn, state, commands, which, prepare_after, meanwhile, hold))
+        return connection.wait(_exchange(connection.pgconn, state, commands, which, prepare_after))
 
 
-async def afetch(
-    connection: psycopg.AsyncConnection[Any], command: Command, meanwhile: Callable[[], object] | None = None
-) -> Rows | None:
+async def afetch(connection: psycopg.AsyncConnection[Any], command: Command) -> Rows | None:
     """Send one statement; see ``fetch``."""
     if (state := _state_of(connection)) is None:
         return None
     prepare_after: int = getattr(connection, "prepare_after", NEVER)
     async with connection.lock:
-        return await connection.wait(_exchange(connection.pgconn, state, [command], 0, prepare_after, meanwhile))
+        return await connection.wait(_exchange(connection.pgconn, state, [command], 0, prepare_after))
 
 
 def _exchange(
@@ -130,12 +133,10 @@ def _exchange(
     commands: Sequence[Command],
     which: int,
     prepare_after: int,
-    meanwhile: Callable[[], object] | None,
-    hold: Hold | None = None,
 ) -> Generator[Any, Any, Rows]:
     idle = pgconn.transaction_status == _IDLE
     try:
-        return (yield from _send(pgconn, state, commands, prepare_after, meanwhile, hold))[which]
+        return (yield from _send(pgconn, state, commands, prepare_after))[which]
     except (psycopg.errors.InvalidSqlStatementName, psycopg.errors.FeatureNotSupported):
         if not idle:
             raise
@@ -148,59 +149,65 @@ def _send(
     state: _State,
     commands: Sequence[Command],
     prepare_after: int,
-    meanwhile: Callable[[], object] | None = None,
-    hold: Hold | None = None,
 ) -> Generator[Any, Any, list[Rows]]:
     sends = []
+    idle = pgconn.transaction_status == _IDLE
     for text, values in commands:
-        data = [None if value is None else (_WAYS.get(type(value)) or _way(value))(value) for value in values]
+        data = [None if value is None else (ENCODERS.get(type(value)) or encoder_for(value))(value) for value in values]
         formats, texts = None, data
         if not _TEXTUAL.issuperset(map(type, values)):
             formats = [int(isinstance(value, bytes)) for value in values]
             texts = [datum for datum, is_binary in zip(data, formats, strict=True) if not is_binary]
         if b"\0" in b"".join(filter(None, texts)):
             raise psycopg.DataError("PostgreSQL text fields cannot contain NUL (0x00) bytes")
-        if text not in state.prepared and state.sent[text] >= prepare_after:
+        if text not in state.prepared and state.sent[text] >= prepare_after and (idle or text not in state.doubted):
             state.sent[text] = -NEVER  # broken off here, it may be prepared or not
             pgconn.send_prepare(_name(text), text)
-            result, *_ = yield from generators.execute(pgconn)
+            result, *_ = yield from execute(pgconn)
             state.sent[text] = 0
-            if result.status != _NONE and (error := error_from_result(result)).sqlstate != _TAKEN:
+            error = None if result.status == _NONE else error_from_result(result)
+            if error is not None and error.sqlstate != _TAKEN:
                 raise error
             state.prepared.add(text)
+            state.doubted.discard(text)
+            if error is not None and not idle:
+                raise error  # the transaction has ended by it
         if text in state.prepared:
             sends.append(partial(pgconn.send_query_prepared, _name(text), data, formats, _BINARY))
         else:
             state.sent[text] += 1
             sends.append(partial(pgconn.send_query_params, text, data, None, formats, _BINARY))
     if len(sends) == 1:
-        if hold is None:
-            sends[0]()
-        else:
-            hold(sends[0])
-        try:
-            if meanwhile is not None:
-                pgconn.flush()
-                meanwhile()
-        finally:
-            # More than one where the server ends: the first one says why.
-            result, *_ = yield from generators.execute(pgconn)
-        return [state.read(commands[0], result)]
+        sends[0]()
+        answer, *ends = yield from execute(pgconn)
+        answers = [answer]
+    else:
+        answers, ends = yield from _send_pipeline(pgconn, sends)
+    rows = list(map(state.read, commands, answers))
+    for end in ends:  # of the commit, which follows the answers of statements that did what they were asked to do
+        if end.status == pq.ExecStatus.FATAL_ERROR:
+            raise error_from_result(end)
+    return rows
+
+
+def _send_pipeline(pgconn: pq.abc.PGconn, sends: Sequence[Callable[[], None]]) -> Generator[Any, Any, tuple[Any, Any]]:
     pgconn.enter_pipeline_mode()
     try:
         for send in sends:
             send()
         pgconn.pipeline_sync()
-        yield from generators.send(pgconn)
+        yield from send_queued(pgconn)
         answers = []
-        for _ in commands:
-            answers += yield from generators.fetch_many(pgconn)
-        yield from generators.fetch_many(pgconn)  # the end of the pipeline
+        for _ in sends:
+            answers += yield from fetch_many(pgconn)
+        ends = yield from fetch_many(pgconn)
+        if ends and ends[-1].status != _SYNC:
+            ends += yield from fetch_many(pgconn)
     finally:
         # In vain where it was broken off: the connection is closed, or the error says more.
         with suppress(psycopg.OperationalError):
             pgconn.exit_pipeline_mode()
-    return list(map(state.read, commands, answers))
+    return answers, ends
 
 
 @lru_cache(maxsize=1_000)
@@ -208,8 +215,8 @@ def _name(text: bytes) -> bytes:
     return b"leasequeue_" + hashlib.sha256(text).hexdigest()[:32].encode()
 
 
-#: By type; bytes go as they are.
-_WAYS: dict[type, Callable[[Any], bytes]] = {
+#: Text form of a value, by its type; bytes go as they are.
+ENCODERS: dict[type, Callable[[Any], bytes]] = {
     str: str.encode,
     int: lambda value: b"%d" % value,
     bool: lambda value: b"t" if value else b"f",
@@ -218,13 +225,13 @@ _WAYS: dict[type, Callable[[Any], bytes]] = {
     UUID: lambda value: str(value).encode(),
     bytes: bytes,
 }
-#: Types whose values are no bytes.
-_TEXTUAL = frozenset({*_WAYS, type(None)} - {bytes})
+#: Types that are sent as text.
+_TEXTUAL = frozenset({*ENCODERS, type(None)} - {bytes})
 
 
-def _way(value: Any) -> Callable[[Any], bytes]:
-    """Return how a value is sent whose type is derived from one that is known (an enum, a text safe in HTML)."""
-    for base, way in _WAYS.items():
+def encoder_for(value: Any) -> Callable[[Any], bytes]:
+    """Return the encoder of a value whose type derives from one of ``ENCODERS`` (an enum, a text safe in HTML)."""
+    for base, encoder in ENCODERS.items():
         if isinstance(value, base):
-            return way
+            return encoder
     raise TypeError(f"a statement takes no parameter of the type {type(value).__name__}")

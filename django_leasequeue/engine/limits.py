@@ -12,6 +12,8 @@ from ..sql import job_ranges
 
 #: Jobs of one claim or settle call.
 MAX_BATCH = 1_000
+#: Bytes of a payload above which a job has the flag LARGE, as in ``sql/parts/is_large.sql``: claims count its bytes.
+LARGE_BYTES = 16_384
 MAX_NODE_BYTES = 128
 MIN_LEASE_MS, MAX_LEASE_MS = OPTIONS["lease_ms"].low, OPTIONS["lease_ms"].high
 MAX_DELAY_MS = 86_400_000

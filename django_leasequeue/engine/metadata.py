@@ -1,4 +1,4 @@
-"""Metadata of jobs: what stands there beside the producer's own, the tags of a job and the context of its trace.
+"""Metadata of jobs: what stands there beside the producer's own: tags, the context of a trace, that of the host.
 
 Jobs are found by their tags, and what a job enqueues while it runs inherits them. Traces are off until ``metrics.otel``
 switches them on here.
@@ -16,9 +16,11 @@ from ..exceptions import InvalidOption
 from . import codec
 from .limits import MAX_TAG_BYTES, check_text
 
-#: Names in the metadata: of the tags, and of the context of a trace (W3C: ``traceparent``, ``tracestate``).
-TAGS, TRACE = "$tags", "$trace"
+#: Names in the metadata: of the tags, of the context of a trace (W3C: ``traceparent``, ``tracestate``), and of the
+#: context that the host's function has captured (``LEASEQUEUE["CONTEXT"]``).
+TAGS, TRACE, CONTEXT = "$tags", "$trace", "$context"
 MAX_TAGS = 16
+MAX_CONTEXT_BYTES = 8_192
 
 #: The tags of the job that runs in this thread or asyncio task, if it has any.
 inherited: ContextVar[dict[str, Any] | None] = ContextVar("leasequeue_tags", default=None)
@@ -28,8 +30,8 @@ TAG_NAME = "^(?!.*__)[A-Za-z][A-Za-z0-9_-]{0,63}$"
 _is_name = re.compile(TAG_NAME.removesuffix("$") + r"\Z").match
 
 
-class Traced(dict[str, Any]):
-    """Metadata of a job that carry the context of a trace, the only ones that may have a name of our own."""
+class Noted(dict[str, Any]):
+    """Metadata of a job that carry a context, the only ones that may have a name of our own."""
 
 
 #: Called with project, queue and number of jobs by each call that enqueues, which is its block: it gives the context
@@ -44,7 +46,7 @@ def check_meta(meta: Any, what: str = "meta") -> None:
     if not isinstance(meta, dict):
         raise InvalidOption(f"{what} must be a dict; it is a {type(meta).__name__}.")
     for name in meta:
-        if isinstance(name, str) and name.startswith("$") and type(meta) is not Traced:
+        if isinstance(name, str) and name.startswith("$") and type(meta) is not Noted:
             raise InvalidOption(
                 f"{what} must not have names that begin with '$': they are reserved for what the queues note; there is"
                 f" {name[:80]!r}."
@@ -78,10 +80,10 @@ def tags_json(tags: dict[str, Any] | None) -> str | None:
     return codec.dumps(tags) if tags else None
 
 
-def tags_of(meta_json: str | None) -> dict[str, Any] | None:
-    """Return the tags in a job's metadata (JSON text), ``None`` if there are none."""
-    if meta_json is None or f'"{TAGS}"' not in meta_json:
+def noted(meta_json: str | None, name: str) -> dict[str, Any] | None:
+    """Return what a job's metadata (JSON text) have under a name of our own, ``None`` if there is nothing."""
+    if meta_json is None or f'"{name}"' not in meta_json:
         return None
     meta = codec.loads(meta_json)
-    found = meta.get(TAGS) if isinstance(meta, dict) else None
-    return found if found and isinstance(found, dict) else None
+    found = meta.get(name) if isinstance(meta, dict) else None
+    return found if isinstance(found, dict) else None

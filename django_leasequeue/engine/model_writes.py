@@ -17,13 +17,13 @@ from django.db.models.signals import post_delete, pre_delete
 from ..conf.queue_options import OPTIONS
 from ..exceptions import InvalidOption
 from ..models import Claim, JobQuerySet, Queue
-from . import run
+from . import DjangoExecutor, run
 from .dead import action
 from .jobs.remove import cancel as cancel_jobs
 from .leases.settle import release as release_jobs
 from .leases.sweep import promote
 from .limits import MAX_BATCH
-from .operation import Steps, operation
+from .operation import Statements, operation
 from .queues import presets, queues
 from .rows import Release
 
@@ -93,12 +93,15 @@ def delete(queue: Queue, using: str) -> int:
     """Delete the queue of a row with all that it has; return how many were there, 0 or 1."""
     if queue.pk is None:
         raise ValueError("A queue that was not saved cannot be deleted.")
-    with transaction.atomic(using=using):
+    executor = DjangoExecutor(using)
+    with executor.transaction():
         pre_delete.send(sender=type(queue), instance=queue, using=using, origin=queue)
-        gone = run(queues.delete(queue.name, project=queue.project), using)
+        gone = executor.run(queues.drop_steps(queue.name, queue.project))
         post_delete.send(sender=type(queue), instance=queue, using=using, origin=queue)
+    if gone is not None:
+        executor.run(queues.clear_steps(gone))
     queue.pk = None
-    return int(gone)
+    return int(gone is not None)
 
 
 def _batches(jobs: JobQuerySet) -> Iterator[dict[tuple[str, str], list[int]]]:
@@ -126,7 +129,7 @@ def act(jobs: JobQuerySet, kind: str, **how: Any) -> int:
 
 
 @operation
-def _due_now(seqs: Sequence[int]) -> Steps[int]:
+def _due_now(seqs: Sequence[int]) -> Statements[int]:
     queues = set()
     done = 0
     for seq in seqs:

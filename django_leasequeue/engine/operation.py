@@ -3,34 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
-from functools import partial, wraps
-from typing import Any, ParamSpec, TypeVar
+from functools import partial, update_wrapper
+from typing import Any, ParamSpec, TypeVar, cast
 
 from ..signals import ENGINE_SIGNALS
+from ..twins import Repeatable
 
 T = TypeVar("T")
 P = ParamSpec("P")
 
 Rows = list[tuple[Any, ...]]
 Step = tuple[str, Mapping[str, Any]]
-#: What the body of an operation is: it yields (name of a statement, parameters) and gets the rows.
-Steps = Generator[Step, Rows, T]
-
-#: Steps that are more than statements have a colon in their names: the rest of the operation in one transaction; the
-#: text of a COPY.
+#: The generator of an operation: it yields (name of a statement, parameters) and gets the rows.
+Statements = Generator[Step, Rows, T]
+#: Steps that are more than statements have a colon in their names: the rest of the operation in one transaction, or
+#: what comes before ``END``; the text of a COPY.
 BEGIN = "begin:"
+END = "end:"
 COPY = "copy:"
-#: Among the parameters of a statement: a function that the executor may call while it waits. It raises nothing.
-MEANWHILE = "meanwhile:"
-#: A statement that stays done if the transaction is rolled back: ``name`` and ``params`` of it. A call that may block
-#: (``call``, which raises nothing): its value is the only column of the only row.
-APART = "apart:"
+#: Marks the parameters of a statement that only reads: an operation whose transaction is undone may read again.
+LOOK = "look:"
+#: A statement in a transaction of its own, which stays done if the operation is rolled back: its ``name``, ``params``.
+AUTONOMOUS = "autonomous:"
+#: A call (``call``) that may block and raises nothing: its value is the only column of the only row.
 BLOCKING = "blocking:"
-#: A step whose name begins so announces a signal: the executor sends it when the operation is over.
+#: Prefix of a step that announces a signal: the executor sends it when the operation is over.
 SIGNAL = "signal:"
 
 
-class Operation(partial[Steps[T]]):
+class Operation(Repeatable[T]):
     """A piece of work for the database, not yet run; another operation runs it by ``yield from``.
 
     Give it to ``engine.run(operation, using=alias)``, ``await engine.arun(...)`` or an executor's ``run``. Every
@@ -38,15 +39,9 @@ class Operation(partial[Steps[T]]):
     caller's ``atomic`` block it becomes part of it.
     """
 
-    def steps(self) -> Steps[T]:
-        """Begin it, for another operation's ``yield from``."""
-        return self()
 
-    __iter__ = steps
-
-
-#: An operation, or the steps of one that have not begun.
-Work = Operation[T] | Steps[T]
+#: An operation, or a generator of statements that has not begun.
+Work = Repeatable[T] | Statements[T]
 
 
 def only(rows: Rows) -> Any:
@@ -54,24 +49,19 @@ def only(rows: Rows) -> Any:
     return next((value for (value,) in rows), None)
 
 
-def operation(body: Callable[P, Steps[T]]) -> Callable[P, Operation[T]]:
+def operation(body: Callable[P, Statements[T]]) -> Callable[P, Operation[T]]:
     """Turn a generator function into one that returns an ``Operation``: its body begins when that is run."""
-
-    @wraps(body)
-    def make(*args: P.args, **kwargs: P.kwargs) -> Operation[T]:
-        return Operation(body, *args, **kwargs)
-
-    return make
+    return cast("Callable[P, Operation[T]]", update_wrapper(partial(Operation, body), body))
 
 
-def announce(signal: str, **info: Any) -> Steps[None]:
-    """Steps that announce a signal; none without a receiver."""
+def announce(signal: str, **info: Any) -> Statements[None]:
+    """Announce a signal, if it has a receiver."""
     if ENGINE_SIGNALS[signal].receivers:
         yield SIGNAL + signal, info
 
 
 @operation
-def steady(inner: Operation[T], *, bitmaps: bool = False) -> Steps[T]:
+def steady(inner: Operation[T], *, bitmaps: bool = False) -> Statements[T]:
     """Run an operation that only reads by indexes; with ``bitmaps`` by BRIN or GIN ones too (the lease log, tags)."""
     # Our own connections are set up so; a host's planner may trust a limit and read a table from its beginning.
     yield BEGIN, {}

@@ -62,6 +62,17 @@ def read_only(error: BaseException) -> bool:
     return found is not None and found.sqlstate == _READ_ONLY
 
 
+#: A serialisation failure, a deadlock, a prepared statement that is gone or there already (``DISCARD ALL``, a pooler):
+#: none comes again by itself.
+_UNDONE = ("40001", "40P01", "26000", "42P05")
+
+
+def undone(error: BaseException) -> bool:
+    """Return whether PostgreSQL rolled a transaction back for a reason that passes at once: it may be done again."""
+    found = psycopg_error(error)
+    return found is not None and found.sqlstate in _UNDONE
+
+
 _MISSING = (psycopg.errors.UndefinedTable, psycopg.errors.UndefinedColumn, psycopg.errors.UndefinedFunction)
 _POOLED = (psycopg.errors.InvalidSqlStatementName, psycopg.errors.DuplicatePreparedStatement)
 
@@ -77,6 +88,12 @@ def advice(error: BaseException) -> str | None:
             " 'DISABLE_SERVER_SIDE_CURSORS': True in DATABASES, and LEASEQUEUE['LISTEN_DSN']."
         )
     return None
+
+
+def missing_right(error: BaseException) -> str | None:
+    """Return what PostgreSQL says of a right that the role lacks, in one line; ``None`` for other errors."""
+    found = psycopg_error(error)
+    return str(found).splitlines()[0] if isinstance(found, psycopg.errors.InsufficientPrivilege) else None
 
 
 class Outage:
@@ -99,7 +116,7 @@ class Outage:
             if first:
                 self._since = time.monotonic()
         level = logging.WARNING if first else logging.DEBUG
-        self._logger.log(level, "%s: %s", self._away, " ".join(str(error).split()), extra=self._extra)
+        self._logger.log(level, "%s: %s", self._away, error, extra=self._extra)
 
     def ends(self, part: Hashable) -> None:
         """Note that a part reaches the database, or has given up trying."""

@@ -14,8 +14,8 @@ Partitions have the rights of the log: who may read it may read them by their ow
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
 import psycopg
@@ -33,14 +33,14 @@ Connection = psycopg.Connection[Any]
 
 #: How long DDL waits for a lock, and others behind it.
 LOCK_TIMEOUT_MS = 200
-#: Advisory lock of whoever changes partitions.
-LOCK = (1280657732, 2)
 #: The comment on a partition that retention has detached and is about to drop. Others are never dropped.
 MARK = "leasequeue: detached by retention, to be dropped"
 
 #: Returns the lowest transaction id whose events somebody still needs; ``None`` when they need none.
 Hold = Callable[[Connection], "int | None"]
 _holds: dict[str, Hold] = {}
+#: Called in each transaction before it changes anything: raises if this process must not.
+Fence = Callable[[ConnectionExecutor], object]
 
 
 class Partition(NamedTuple):
@@ -94,13 +94,13 @@ def default_rows(connection: Connection) -> int:
     return int(count)
 
 
-def maintain(connection: Connection) -> Maintained:
-    """Make partitions ahead and drop those that retention does not keep."""
+def maintain(connection: Connection, fence: Fence = lambda executor: None) -> Maintained:
+    """Make partitions ahead and drop those that retention does not keep; each change begins with ``fence``."""
     layout = read_layout(connection)
     busy: list[str] = []
-    made = _make_ahead(connection, layout, busy)
-    _share(connection, busy)
-    dropped, held = _drop_old(connection, layout, busy)
+    made = _make_ahead(connection, layout, busy, fence)
+    _share(connection, busy, fence)
+    dropped, held = _drop_old(connection, layout, busy, fence)
     return Maintained(made, dropped, held, busy, layout.default_used)
 
 
@@ -108,14 +108,17 @@ def _ddl(connection: Connection, name: str, **parts: sql.Composable) -> None:
     connection.execute(sql.SQL(statement(f"ddl/{name}")).format(**parts))
 
 
-def _lock(connection: Connection) -> bool:
-    """Take the lock on changes of partitions until the transaction ends; return whether it was free."""
-    params = {"space": LOCK[0], "number": LOCK[1], "lock_timeout": LOCK_TIMEOUT_MS}
-    ((locked, _timeout),) = ConnectionExecutor(connection).fetch("try_transaction_lock", params)
-    return bool(locked)
+@contextmanager
+def _changing(connection: Connection, fence: Fence) -> Iterator[bool]:
+    """Begin a transaction with the lock on changes of partitions; yield whether it was free."""
+    executor = ConnectionExecutor(connection)
+    with connection.transaction():
+        fence(executor)
+        ((locked, _timeout),) = executor.fetch("event_lock", {"lock_timeout": LOCK_TIMEOUT_MS})
+        yield bool(locked)
 
 
-def _make_ahead(connection: Connection, layout: Layout, busy: list[str]) -> list[str]:
+def _make_ahead(connection: Connection, layout: Layout, busy: list[str], fence: Fence) -> list[str]:
     rows = conf.settings.EVENT_PARTITION_ROWS
     ahead = conf.settings.EVENT_PARTITIONS_AHEAD
     schema = layout.partitions[0].schema if layout.partitions else None
@@ -130,8 +133,8 @@ def _make_ahead(connection: Connection, layout: Layout, busy: list[str]) -> list
         name = f"leasequeue_leaseevent_p{end}"
         partition = sql.Identifier(schema, name) if schema else sql.Identifier(name)
         try:
-            with connection.transaction():
-                if not _lock(connection):
+            with _changing(connection, fence) as free:
+                if not free:
                     return made
                 _ddl(connection, "event_partition_make", partition=partition)
                 low, high = sql.Literal(end), sql.Literal(end + rows)
@@ -146,11 +149,11 @@ def _make_ahead(connection: Connection, layout: Layout, busy: list[str]) -> list
     return made
 
 
-def _share(connection: Connection, busy: list[str]) -> None:
+def _share(connection: Connection, busy: list[str], fence: Fence) -> None:
     """Give partitions that are there the rights that the log has by now."""
     try:
-        with connection.transaction():
-            if _lock(connection):
+        with _changing(connection, fence) as free:
+            if free:
                 _follow_grants(connection)
     except (psycopg.errors.InternalError_, psycopg.errors.UndefinedObject) as error:
         # Somebody grants, or drops a role, at the same time.
@@ -170,7 +173,9 @@ def _follow_grants(connection: Connection, only: str | None = None) -> None:
             )
 
 
-def _drop_old(connection: Connection, layout: Layout, busy: list[str]) -> tuple[list[str], dict[str, str]]:
+def _drop_old(
+    connection: Connection, layout: Layout, busy: list[str], fence: Fence
+) -> tuple[list[str], dict[str, str]]:
     dropped: list[str] = []
     held: dict[str, str] = {}
     for schema, name in ConnectionExecutor(connection).fetch("event_leftovers", {"mark": MARK}):
@@ -190,7 +195,7 @@ def _drop_old(connection: Connection, layout: Layout, busy: list[str]) -> tuple[
         if reader is not None:
             held[name] = reader
             return False
-        if gone := _drop(connection, days, partition, busy):
+        if gone := _drop(connection, days, partition, busy, fence):
             dropped.append(name)
         return gone
 
@@ -226,7 +231,7 @@ def _needed(connection: Connection, days: float, partition: Partition | None, tx
     return young, needed
 
 
-def _drop(connection: Connection, days: float, partition: Partition | None, busy: list[str]) -> bool:
+def _drop(connection: Connection, days: float, partition: Partition | None, busy: list[str], fence: Fence) -> bool:
     """Drop a partition, or truncate the default one (``None``); return False if its lock is not free yet."""
     if partition is None:
         name, lock, told = "default", "event_default_lock", "The default partition of the lease log is emptied later"
@@ -236,8 +241,8 @@ def _drop(connection: Connection, days: float, partition: Partition | None, busy
         told = f"Partition {name} of the lease log is dropped later"
         table = sql.Identifier(partition.schema, name)
     try:
-        with connection.transaction():
-            if not _lock(connection):
+        with _changing(connection, fence) as free:
+            if not free:
                 return False
             _ddl(connection, lock, partition=table)
             # A transaction that drew its number long ago may have written meanwhile: look again when nobody can.
@@ -261,6 +266,6 @@ def _drop(connection: Connection, days: float, partition: Partition | None, busy
 def _note_dropped(connection: Connection, table: sql.Identifier, below: int) -> None:
     """Note the last event of a partition that goes: readers that had not read up to it have lost events."""
     last = connection.execute(sql.SQL(statement("ddl/event_partition_last")).format(partition=table)).fetchone()
-    ((note, _begin, system),) = ConnectionExecutor(connection).fetch("lake/dropped", {})
-    told = DroppedEvents.read(note).and_also(None if last is None else (last[0], last[1]), below, system)
+    ((note, _begin),) = ConnectionExecutor(connection).fetch("lake/dropped", {})
+    told = DroppedEvents.read(note).and_also(None if last is None else (last[0], last[1]), below)
     _ddl(connection, "event_log_note", note=sql.Literal(told.note()))

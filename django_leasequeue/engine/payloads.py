@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 from .. import conf
 from ..exceptions import LargePayloadLost, LargeStorageError, LeaseQueueError, PayloadTooLarge
 from . import arrays, codec, store
-from .operation import APART, BEGIN, BLOCKING, Steps
+from .operation import AUTONOMOUS, BEGIN, BLOCKING, Statements
 from .store import MARK, Reference, StoredPart, is_reference, parse
 
 if TYPE_CHECKING:
@@ -61,8 +61,8 @@ def fitting(rows: Sequence[Row], limit: int, columns: Columns = PAYLOAD) -> int:
     return len(rows)
 
 
-def try_steps(rows: Sequence[R], columns: Columns = PAYLOAD) -> Steps[list[R | LeaseQueueError]]:
-    """Steps that return rows with their content, or why it cannot be had."""
+def try_steps(rows: Sequence[R], columns: Columns = PAYLOAD) -> Statements[list[R | LeaseQueueError]]:
+    """Return rows with their content, or why it cannot be had."""
     references = {
         number: parse(text) for number, row in enumerate(rows) if is_reference(text := getattr(row, columns.data))
     }
@@ -78,8 +78,8 @@ def try_steps(rows: Sequence[R], columns: Columns = PAYLOAD) -> Steps[list[R | L
     ]
 
 
-def steps(rows: Sequence[R], columns: Columns = PAYLOAD) -> Steps[list[R]]:
-    """Steps that return rows with their content."""
+def steps(rows: Sequence[R], columns: Columns = PAYLOAD) -> Statements[list[R]]:
+    """Return rows with their content."""
     if not any_large(rows, columns):
         return list(rows)
     if sum(size_of(row, columns) for row in rows) > MAX_LOADED_BYTES:
@@ -97,8 +97,8 @@ def steps(rows: Sequence[R], columns: Columns = PAYLOAD) -> Steps[list[R]]:
     return loaded
 
 
-def lenient_steps(rows: Sequence[R], limit: int, columns: Columns) -> Steps[list[R]]:
-    """Steps that return what ``page_steps`` does; data that is lost is replaced by ``{"$lost": why}``: for people."""
+def lenient_steps(rows: Sequence[R], limit: int, columns: Columns) -> Statements[list[R]]:
+    """Return what ``page_steps`` does; data that is lost is replaced by ``{"$lost": why}``: for people."""
     loaded: list[R] = []
     some = rows[: fitting(rows, limit, columns)] if any_large(rows, columns) else rows
     for row, found in zip(some, (yield from try_steps(some, columns)), strict=True):
@@ -111,8 +111,8 @@ def lenient_steps(rows: Sequence[R], limit: int, columns: Columns) -> Steps[list
     return loaded
 
 
-def page_steps(rows: Sequence[R], limit: int, columns: Columns = PAYLOAD) -> Steps[list[R]]:
-    """Steps that return the first rows with their content, at most ``limit`` bytes of it but for the first row."""
+def page_steps(rows: Sequence[R], limit: int, columns: Columns = PAYLOAD) -> Statements[list[R]]:
+    """Return the first rows with their content, at most ``limit`` bytes of it but for the first row."""
     if not any_large(rows, columns):
         return list(rows)
     return (yield from steps(rows[: fitting(rows, limit, columns)], columns))
@@ -219,14 +219,16 @@ def planned(contents: Mapping[int, Content], found: Sequence[tuple[int, str, byt
     return _references(contents, found, [StoredPart(0, "", "", "", 0)] * len(found))
 
 
-def put_steps(contents: Mapping[int, Content], found: Sequence[tuple[int, str, bytes]]) -> Steps[dict[int, Reference]]:
-    """Steps that store the large parts of contents."""
+def put_steps(
+    contents: Mapping[int, Content], found: Sequence[tuple[int, str, bytes]]
+) -> Statements[dict[int, Reference]]:
+    """Store the large parts of contents."""
     # The objects are noted first, in a transaction of its own: one that no job gets is found and removed.
     alias = conf.settings.LARGE.STORAGE
     names = [store.new_name() for _ in found]
     sizes = arrays.integers(len(content) for *_, content in found)
     reserve = {"storage": alias, "names": arrays.texts(names), "sizes": sizes}
-    noted = yield APART, {"name": "large_reserve", "params": reserve}
+    noted = yield AUTONOMOUS, {"name": "large_reserve", "params": reserve}
     items = [(name, content) for name, (*_, content) in zip(names, found, strict=True)]
     ((digests,),) = yield BLOCKING, {"call": partial(store.put, alias, items)}
     parts: list[StoredPart] = []
@@ -237,8 +239,8 @@ def put_steps(contents: Mapping[int, Content], found: Sequence[tuple[int, str, b
     return _references(contents, found, parts)
 
 
-def link_steps(references: Mapping[int, Reference]) -> Steps[None]:
-    """Steps that give the objects of references to jobs, in the transaction that stores them."""
+def link_steps(references: Mapping[int, Reference]) -> Statements[None]:
+    """Give the objects of references to jobs, in the transaction that stores them."""
     owners = {part.id: seq for seq, reference in references.items() for part in reference.parts}
     if not owners:
         return
@@ -253,8 +255,8 @@ def result_limit() -> int:
     return most if large.ABOVE is None or most <= large.ABOVE else large.MAX_BYTES
 
 
-def store_results_steps(endings: dict[int, Ending], results: dict[int, str | None]) -> Steps[dict[int, Reference]]:
-    """Steps that store what is large of results, and put references in its place; what follows is one transaction."""
+def store_results_steps(endings: dict[int, Ending], results: dict[int, str | None]) -> Statements[dict[int, Reference]]:
+    """Store what is large of results, and put references in its place; what follows is one transaction."""
     contents = {seq: Content(results[seq], ending.body) for seq, ending in endings.items()}
     found = large_parts(contents)
     if not found:

@@ -5,23 +5,26 @@ from __future__ import annotations
 import asyncio
 import select
 import time
-from collections.abc import AsyncIterator, Generator, Iterator
+from collections.abc import AsyncIterator, Generator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import WeakSet
 
 import psycopg
 from asgiref.sync import sync_to_async
 from django.db import connections
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
+from psycopg.pq import Conninfo
 
 from .. import conf
 from ..conf import process
+from .django_executor import run
 from .exchange import NEVER
 from .operation import Work
 from .outage import read_only
-from .runner import AsyncConnectionExecutor, role_of, run
+from .runner import AsyncConnectionExecutor, role_of
 
 if TYPE_CHECKING:  # loaded by the first async call: sync processes start without it
     from psycopg_pool import AsyncConnectionPool
@@ -47,10 +50,32 @@ TCP_DEFAULTS: dict[str, Any] = {
 
 def connection_parameters(using: str, dsn: str | None = None) -> dict[str, Any]:
     """Return libpq parameters of an alias, or of ``dsn``; with ``TCP_DEFAULTS`` unless they name a service's file."""
-    params = dict(conninfo_to_dict(dsn) if dsn else connections[using].get_connection_params())
-    for ours in ("cursor_factory", "context", "prepare_threshold"):
-        params.pop(ours, None)
+    params = known_to_libpq(conninfo_to_dict(dsn) if dsn else connections[using].get_connection_params())
     return params if "service" in params else {**TCP_DEFAULTS, **params}
+
+
+def known_to_libpq(params: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those parameters that libpq takes: a backend's own options and psycopg's are none of them."""
+    names = {option.keyword.decode() for option in Conninfo.get_defaults()}
+    return {name: value for name, value in params.items() if name in names}
+
+
+#: Our connections that are not garbage yet.
+_ours: WeakSet[psycopg.Connection[Any] | psycopg.AsyncConnection[Any]] = WeakSet()
+
+
+def let_go(connection: Any) -> None:
+    """In a forked child: give up a connection, about which the server hears nothing."""
+    with suppress(psycopg.Error, AttributeError):  # it is closed, or of another kind of database
+        process.let_go(connection.pgconn.socket)
+
+
+def _let_all_go() -> None:
+    for connection in list(_ours):
+        let_go(connection)
+
+
+process.in_forked_child(_let_all_go)
 
 
 class Connection(psycopg.Connection[Any]):
@@ -62,6 +87,10 @@ class Connection(psycopg.Connection[Any]):
     role: sql.Composed | None = None
     #: How often a statement is sent before it is prepared.
     prepare_after = NEVER
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        _ours.add(self)
 
     def wait(self, gen: Generator[Any, Any, T], *args: Any, **kwargs: Any) -> T:
         if self.patience is None:
@@ -78,6 +107,10 @@ class AsyncConnection(psycopg.AsyncConnection[Any]):
 
     role: sql.Composed | None = None
     prepare_after = NEVER
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        _ours.add(self)
 
     async def wait(self, gen: Generator[Any, Any, T], *args: Any, **kwargs: Any) -> T:
         patience = conf.settings.STATEMENT_TIMEOUT
@@ -124,14 +157,12 @@ class NoAnswer(psycopg.OperationalError):
 
 def _limited(gen: Generator[Any, Any, T], seconds: float) -> Generator[Any, Any, T]:
     """Pass on a generator of psycopg until the socket is silent (told every 0.1 s) and time is over."""
-    left = seconds  # of waiting: the generator may hold a statement back before it is sent
+    end = time.monotonic() + seconds
     try:
         wanted = next(gen)
         while True:
-            since = time.monotonic()
             ready = yield wanted
-            left -= time.monotonic() - since
-            if not ready and left <= 0:
+            if not ready and time.monotonic() >= end:
                 raise NoAnswer(f"the server did not answer within {seconds:g} s")
             wanted = gen.send(ready)
     except StopIteration as stop:
@@ -178,13 +209,18 @@ STEADY_PLANS = (
 
 #: Times come back in UTC, whatever the server's zone: those of another one take psycopg three times as long.
 _UTC = "; SET TimeZone = 'UTC'"
+#: What a role, a database or the server may have set for others: it would end our sessions, or fail statements.
+_OURS = (
+    "; SET idle_session_timeout = 0; SET lock_timeout = 0; SET default_transaction_isolation = 'read committed';"
+    " SET default_transaction_deferrable = off; SET array_nulls = on; SET extra_float_digits = 1"
+)
 _LIMIT = (
     "; SELECT set_config('statement_timeout', '{}ms', false) WHERE current_setting('statement_timeout') IN ('0', '0ms')"
 )
 
 
-def _settings(patience: float | None) -> bytes:
-    return (STEADY_PLANS + _UTC + (_LIMIT.format(int(patience * 900)) if patience else "")).encode()
+def _settings(patience: float | None) -> Any:  # psycopg takes literals, and this is made of them
+    return STEADY_PLANS + _UTC + _OURS + (_LIMIT.format(int(patience * 900)) if patience else "")
 
 
 def in_thread() -> bool:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ..exceptions import InvalidOption, LargeStorageError, PayloadAway
 from . import codec
 from .payloads import load
+from .secrets import scrub
 from .store import MARK, is_reference
 
 if TYPE_CHECKING:
@@ -235,6 +236,11 @@ class Failure:
     #: Equal for failures of one cause.
     fingerprint: str = ""
 
+    def __post_init__(self) -> None:
+        # What is not kept needs no hiding: in pages, exports, answers, the lake.
+        for name in ("message", "traceback"):
+            object.__setattr__(self, name, scrub(getattr(self, name)))
+
 
 class Ending(NamedTuple):
     """How one leased job ends: completed, or failed for good by the worker's word."""
@@ -260,6 +266,8 @@ class Release(NamedTuple):
     ran_ms: int | None = None
     #: How long it is kept if it is dead now, in place of the job's and the queue's.
     dead_ttl_ms: int | None = None
+    #: Whether it is a suspect from now on; ``None``, of all jobs of a call: what was unstarted stays as it was.
+    suspect: bool | None = None
 
 
 class Released(NamedTuple):

@@ -151,7 +151,7 @@ def _remove(place: tuple[int, str, str]) -> int:
 
 
 def remove(objects: Sequence[tuple[int, str, str]]) -> list[int]:
-    """Remove objects from their storages; return the ids of those that are not there any more."""
+    """Remove objects from their storages; return the ids that are gone."""
     answers: list[int | LeaseQueueError] = []
     for storage in dict.fromkeys(storage for _, storage, _ in objects):
         first, *rest = [place for place in objects if place[1] == storage]

@@ -15,7 +15,7 @@ from .. import conf
 from ..exceptions import LargeStorageError
 from . import arrays, clock, codec, store
 from .limits import check_count
-from .operation import Steps, operation
+from .operation import Statements, operation
 from .pool import connect
 from .runner import ConnectionExecutor
 
@@ -33,16 +33,19 @@ MEANINGS: dict[str, str] = {
     "below_floor": "jobs wait below the floor: they are not seen",
     "no_rank": "jobs wait with a rank that the queue does not know: they are not seen",
     "no_queue": "the job's queue is gone",
-    "no_place": "the job stands nowhere: nobody will ever see it",
+    "no_place": "the job has no state: no worker will ever claim it",
     "two_places": "the job stands in two places at once",
     "place_without_job": "a place holds a number, and there is no such job",
     "other_queue": "the job's place is of another queue than the job",
     "wrong_type": "a record in a queue, or a job in a log",
     "lost_slot": "the job has a slot of its limit, and is neither ready nor leased",
+    "no_member": "the job is marked as one of a limit or a workflow, and none knows it: no limit holds it",
     "no_slot": "the job is ready or leased under a limit of concurrency, and has no slot",
     "too_many_slots": "more jobs of a key have slots than its limit allows: it was lowered, or a slot was given twice",
     "waits_for_nothing": "the job is held, and nothing of its limit or workflow keeps it",
     "held_by_nobody": "the job is held, and no limit or workflow knows it",
+    "sequence_behind": "a sequence stands behind numbers that are in use (rows were copied without it): manage.py"
+    " leasequeue_restored, --mend, or the statement below sets it forward",
     "other_copy": "what the job's place repeats of the job is not what the job says",
 }
 
@@ -67,7 +70,7 @@ class Difference(NamedTuple):
 
 
 class Verification(NamedTuple):
-    """The outcome: ``total`` differences, the first of them, and what was looked at."""
+    """The outcome: ``total`` differences, the first of them, and the range examined."""
 
     at: datetime
     total: int
@@ -79,8 +82,8 @@ class Verification(NamedTuple):
 
 
 @operation
-def verify(size: int = 1_000, *, since: datetime | None = None) -> Steps[Verification]:
-    """Rebuild from the lease log where every job is and who holds it, and compare that with where the jobs stand.
+def verify(size: int = 1_000, *, since: datetime | None = None) -> Statements[Verification]:
+    """Rebuild the state and holder of every job from the lease log, and compare them with the tables.
 
     Run it in a transaction of isolation level REPEATABLE READ (``snapshot``), else what happens between its statements
     looks like differences. It reads the log and the tables of jobs as a whole, a few times, and holds back vacuum while
@@ -95,6 +98,9 @@ def verify(size: int = 1_000, *, since: datetime | None = None) -> Steps[Verific
         found = yield name, {"size": size}  # each row begins with how many there are in all
         total += found[0][0] if found else 0
         rows += [row[1:] for row in found]
+    behind = yield "sequences_behind", {}
+    total += len(behind)
+    rows += [_behind(*row) for row in behind]
     names = yield "queue_names", {"queues": arrays.integers({queue_id for _, _, queue_id, *_ in rows})}
     known = {queue_id: (name, project) for queue_id, project, name in names}
     differences = [
@@ -102,6 +108,12 @@ def verify(size: int = 1_000, *, since: datetime | None = None) -> Steps[Verific
         for what, seq, queue_id, expected, told in rows
     ]
     return Verification(at, total, differences, jobs_with_events, int(leases), int(unknown))
+
+
+def _behind(sequence: str, highest: int, last: int) -> tuple[str, int, int, str, str]:
+    """Return the row of a sequence that is behind, with the statement that mends it."""
+    expected = {"sequence": sequence, "at_least": highest, "mend": f"SELECT setval('{sequence}', {highest})"}
+    return "sequence_behind", 0, 0, codec.dumps(expected), codec.dumps({"last": last})
 
 
 @contextmanager

@@ -9,22 +9,24 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from django.db import transaction
 from django.utils import timezone
 
 from .. import conf
 from ..conf import process
-from ..engine import audit, clock
-from ..engine.operation import Steps, operation
+from ..engine import LeasedJob, audit, clock
+from ..engine.dead.redaction import readable, redact
+from ..engine.operation import Statements, operation
 from ..engine.outage import passes
 from ..models.operators import ApiKey, ApiScope
+from . import payload
 
 if TYPE_CHECKING:  # it loads REST framework, which the admin's page of keys does without
     from .errors import ApiError
 
-READ, WRITE, DELETE, ADMIN, PROJECTS, EMIT = (str(scope) for scope in ApiScope.values)
+READ, WRITE, DELETE, ADMIN, PROJECTS, EMIT, PAYLOADS, METRICS = (str(scope) for scope in ApiScope.values)
 ALL_SCOPES: frozenset[str] = frozenset(ApiScope.values)
 #: The Django permission that stands for a scope, for users whom the host has logged in. None stands for ``projects``: a
 #: superuser has every permission, and the right to act for all projects is given explicitly.
@@ -34,6 +36,8 @@ PERMISSIONS = {
     DELETE: "leasequeue.delete_queue",
     ADMIN: "leasequeue.change_queue",
     EMIT: "leasequeue.emit_event",
+    PAYLOADS: "leasequeue.view_payload",
+    METRICS: "leasequeue.view_queue",
 }
 
 
@@ -63,8 +67,20 @@ class Access:
     def sees(self, topic: str) -> bool:
         return not self.prefixes or topic.startswith(self.prefixes)
 
+    def show(self, text: str | None, *, task: str | None, queue: str, kind: str = "data") -> Any:
+        """Return stored JSON as the caller may see it: of a task without secrets, unless it has ``payloads``."""
+        if text is None or task is None or PAYLOADS in self.scopes:
+            return payload.raw(text)
+        return redact(readable(text), kind=kind, queue=queue, task=task)
+
+    def may_claim(self, jobs: Iterable[LeasedJob]) -> bool:
+        """Return whether the caller may have these jobs: tasks need ``payloads``."""
+        return PAYLOADS in self.scopes or all(job.name is None for job in jobs)
+
 
 OPEN = Access("everybody", ALL_SCOPES)
+#: Why a claim is refused.
+HOLDS_TASKS = "This queue holds tasks. To claim them a key needs the scope payloads, which this one does not have."
 CHALLENGE = {"WWW-Authenticate": 'Bearer realm="leasequeue"'}
 
 
@@ -123,10 +139,11 @@ def create_key(
 
 def rotate_key(key: ApiKey, *, by: audit.Actor = audit.CODE) -> str:
     """Give a key a new secret and return its token; the old one stops working, and the audit says who did it."""
+    before = key.prefix
     token, key.prefix, key.digest = make_token()
     with transaction.atomic(using=key._state.db):
         key.save(update_fields=["prefix", "digest"])
-        note("rotate_key", key, by)
+        note("rotate_key", key, by, {"prefix": [before, key.prefix]})
     return token
 
 
@@ -137,15 +154,18 @@ def revoke_key(key: ApiKey, *, by: audit.Actor = audit.CODE) -> bool:
         done = ApiKey.objects.using(key._state.db).filter(pk=key.pk, revoked_at=None).update(revoked_at=now)
         if done:
             key.revoked_at = now
-            note("revoke_key", key, by)
+            note("revoke_key", key, by, {"revoked_at": [None, now.isoformat()]})
     return bool(done)
 
 
-def note(action: str, key: ApiKey, by: audit.Actor) -> None:
-    """Write to the audit what was done to a key, in the transaction that does it; of its secret nothing."""
+def note(action: str, key: ApiKey, by: audit.Actor, changed: dict[str, list[Any]] | None = None) -> None:
+    """Write to the audit what was done to a key, in the transaction that does it; of its secret nothing.
+
+    ``changed`` has the fields that differ, each before and after.
+    """
     fields = {name: getattr(key, name) for name in ("name", "prefix", "scopes", "topics", "rate_per_second")}
     ends = None if key.expires_at is None else key.expires_at.isoformat()
-    detail = {"key": key.pk, **fields, "expires_at": ends}
+    detail = {"key": key.pk, **fields, "expires_at": ends, **({"changed": changed} if changed else {})}
     audit.write(action, by, project=key.project, detail=detail, using=key._state.db)
 
 
@@ -163,7 +183,7 @@ _known: process.Memory[str, KnownKey] = process.Memory()
 
 
 @operation
-def find(prefix: str) -> Steps[KnownKey | None]:
+def find(prefix: str) -> Statements[KnownKey | None]:
     """Read a key by its prefix, trust it for a moment, and note its use once a minute while the server takes writes."""
     rows = yield "apikey_find", {"prefix": prefix, "every": USED_EVERY}
     if not rows:

@@ -1,7 +1,7 @@
-"""Serving the doors beside Django, without what they do not need: the host's middleware, threads, a task per request.
+"""Serving the APIs beside Django, without what they do not need: the host's middleware, threads, a task per request.
 
-``application = beside(get_asgi_application(), "/v0/")`` in the host's ``asgi.py``. The doors work without it as well,
-as ordinary views; this makes them faster. ``beside(None, "/v0/")`` serves the doors and nothing else, for a process
+``application = beside(get_asgi_application(), "/v0/")`` in the host's ``asgi.py``. The APIs work without it as well,
+as ordinary views; this makes them faster. ``beside(None, "/v0/")`` serves the APIs and nothing else, for a process
 beside a site that has a WSGI server.
 """
 
@@ -28,7 +28,7 @@ from .. import conf
 from ..engine.pool import close_pools
 from ..notify import close_listeners
 from .errors import logger
-from .payload import RECEIVED, UNREAD, in_thread
+from .payload import RECEIVED, TRANSPORT, UNREAD, in_thread
 from .streaming import finish_background, stop
 
 Scope = dict[str, Any]
@@ -43,10 +43,12 @@ MATCH = "leasequeue.match"
 IN_MEMORY = 2_621_440
 #: Seconds that a request may take before its connection is watched: most are done by then.
 WATCH_AFTER = 0.02
+#: Seconds that an answer waits for the rest of an unread body; a body of more bytes a second gets longer.
+SKIP_SECONDS, SKIP_RATE = 1.0, 65_536
 
 
 class ApiHandler(ASGIHandler):
-    """Django's ASGI handler for the doors' views alone: no middleware, but the Host is checked (``ALLOWED_HOSTS``)."""
+    """Django's ASGI handler for the APIs' views alone: no middleware, but the Host is checked (``ALLOWED_HOSTS``)."""
 
     def load_middleware(self, is_async: bool = False) -> None:
         self._view_middleware: list[Any] = []
@@ -83,6 +85,7 @@ class ApiHandler(ASGIHandler):
         client = _Client(receive, first)
         if client.more:  # the view reads the body once it has admitted the client
             scope[UNREAD] = client
+        scope[TRANSPORT] = getattr(getattr(send, "__self__", None), "transport", None)  # (uvicorn's)
         set_script_prefix(scope.get("root_path", ""))
         file: Any = _BodyFile(client) if client.more else io.BytesIO(first.get("body", b""))
         request, refused = self.create_request(scope, file)
@@ -94,7 +97,8 @@ class ApiHandler(ASGIHandler):
             client.watch()
         try:
             response = await self.run_get_response(request)
-            await client.skip()  # (a client that still sends does not read the answer)
+            if not await client.skip() and scope["http_version"].startswith("1"):
+                response.headers["Connection"] = "close"
             await self.send_response(response, send)
         except asyncio.CancelledError:
             if not client.gone:
@@ -132,11 +136,19 @@ class _Client:
             file.seek(0)
             return await in_thread(file.read) if size > IN_MEMORY else file.read()
 
-    async def skip(self) -> None:
-        """Throw away what is left of the body, up to the length of the longest."""
-        left = conf.settings.API.MAX_BODY_BYTES
-        while self.more and left >= 0:
-            left -= len(await self._next())
+    async def skip(self) -> bool:
+        """Throw away what is left of the body: a client that still sends does not read the answer.
+
+        Return whether it has come to its end: the longest body does, and one that trickles in does not.
+        """
+        left, ends = conf.settings.API.MAX_BODY_BYTES, time.monotonic() + SKIP_SECONDS
+        with suppress(TimeoutError):
+            while self.more and left >= 0:
+                async with asyncio.timeout(ends - time.monotonic()):
+                    size = len(await self._next())
+                left -= size
+                ends += size / SKIP_RATE
+        return not self.more
 
     async def _next(self) -> bytes:
         message = await self._receive()
@@ -187,7 +199,7 @@ class _BodyFile(io.RawIOBase):
 
 
 def _of_ours(scope: Scope, starts: tuple[str, ...]) -> ResolverMatch | None:
-    """Return the view of a request if it is one of the doors', at or below a prefix."""
+    """Return the view of a request if it is one of the APIs', at or below a prefix."""
     path: str = scope["path"]
     if not path.startswith(starts) and f"{path}/" not in starts:
         return None
@@ -199,26 +211,26 @@ def _of_ours(scope: Scope, starts: tuple[str, ...]) -> ResolverMatch | None:
 
 
 def beside(django: Application | None, *prefixes: str) -> Application:
-    """Return an ASGI application that serves the doors itself and leaves the rest to Django.
+    """Return an ASGI application that serves the APIs itself and leaves the rest to Django.
 
     Other views with addresses below a prefix are left to Django, too. It speaks the ``lifespan`` protocol: views are
     imported when the server starts, connections closed when it ends. ``django`` is what ``get_asgi_application()``
-    returned, ``None``: nothing is here but the doors; ``prefixes`` are where the host's URLs have them: ``"/v0/"``.
+    returned, ``None``: nothing is here but the APIs; ``prefixes`` are where the host's URLs have them: ``"/v0/"``.
     """
-    doors = ApiHandler()
+    apis = ApiHandler()
 
     async def application(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             await _lifespan(receive, send)
         elif scope["type"] == "http" and (match := _of_ours(scope, prefixes)) is not None:
             scope[MATCH] = match
-            await doors(scope, receive, send)
+            await apis(scope, receive, send)
         elif django is not None:
             await django(scope, receive, send)
         elif scope["type"] == "http":
             from .views import not_found  # the apps are loaded by now
 
-            await doors.send_response(not_found(HttpRequest()), send)
+            await apis.send_response(not_found(HttpRequest()), send)
         else:
             raise ValueError(f"There is nothing here for a connection of the type {scope['type']}.")
 

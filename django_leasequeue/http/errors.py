@@ -62,6 +62,9 @@ def describe(error: Exception, topic: str | None = None) -> ApiError:
         logger.warning("A request was answered 503: %s", error)
         message = "The storage of large payloads is not reachable. Nothing was changed; try again."
         return ApiError(503, "not_ready", message, headers=RETRY)
+    if isinstance(error, ours.QueueBusy):  # whose transactions these are is not for clients
+        message = f"Somebody may be adding to {error.queue!r} at this moment. Nothing was deleted; try again."
+        return ApiError(503, "not_ready", message, headers=RETRY)
     if isinstance(error, drf.ValidationError):
         return _from_validation(error)
     if isinstance(error, drf.APIException):

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 from django.utils.functional import lazy
 from rest_framework import serializers
 
+from ..engine.codec import Raw
 from ..engine.limits import MAX_NODE_BYTES, MAX_SEQ
 
 Json = dict[str, Any]
@@ -23,6 +24,19 @@ class Field(serializers.Field):  # type: ignore[type-arg]  # generic for the typ
 
     def to_representation(self, value: Any) -> Any:
         return value  # answers are built by hand
+
+
+def whole(data: Any) -> int | None:
+    """Return a JSON number without a fraction as an integer, also ``340.0`` and ``1e3``; ``None`` for all else."""
+    if isinstance(data, Raw):
+        data = float(data.text)
+    if isinstance(data, float):
+        return int(data) if data.is_integer() else None
+    return data if isinstance(data, int) and not isinstance(data, bool) else None
+
+
+#: Text that PostgreSQL stores.
+STORABLE = r"^[^\u0000]*$"
 
 
 def storable(text: str) -> int:
@@ -40,6 +54,8 @@ class Body(serializers.Serializer):  # type: ignore[type-arg]
 
     #: Whether it holds records or results: others are small.
     bulk: ClassVar[bool] = False
+    #: What its JSON schema has beside the fields: which of them exclude or need each other.
+    also: ClassVar[Json] = {}
     #: Fields for which null is a value.
     nulls: frozenset[str] = frozenset()
     _shared: dict[type[Body], Body] = {}
@@ -89,13 +105,14 @@ class Integer(Field):
         super().__init__(**said)
 
     def to_internal_value(self, data: Any) -> int:
-        if isinstance(data, bool) or not isinstance(data, int):
+        number = whole(data)
+        if number is None:
             self.fail("type")
         if self.clamp:
-            return min(max(data, self.low), self.high)
-        if data < self.low or (self.most is None and data > self.high):
+            return min(max(number, self.low), self.high)
+        if number < self.low or (self.most is None and number > self.high):
             self.fail("range", low=self.low, high=self.high)
-        return data if self.most is None else min(data, self.most())
+        return number if self.most is None else min(number, self.most())
 
 
 class Boolean(Field):
@@ -111,12 +128,12 @@ class Boolean(Field):
 
 
 class Text(Field):
-    """Text of 1 to ``high`` bytes."""
+    """Text of 1 to ``high`` bytes; ``pattern`` only describes it: the caller checks that."""
 
     default_error_messages = {"text": "it must be 1 to {high} bytes of text without NUL."}
 
-    def __init__(self, *, high: int, **said: Any) -> None:
-        self.high, size = high, {"minLength": 1, "maxLength": high}
+    def __init__(self, *, high: int, pattern: str = STORABLE, **said: Any) -> None:
+        self.high, size = high, {"minLength": 1, "maxLength": high, "pattern": pattern}
         self.schema = {"type": "string", **size, "description": f"At most {high} bytes of UTF-8."}
         super().__init__(**said)
 

@@ -46,6 +46,9 @@ RECEIVED = "leasequeue.received"
 #: Where it leaves a body that it has not read: a view reads it when the client is admitted.
 UNREAD = "leasequeue.unread"
 
+#: Where it leaves the connection's transport of asyncio, if it is known.
+TRANSPORT = "leasequeue.transport"
+
 T = TypeVar("T")
 
 _thread = ThreadPoolExecutor(1, "leasequeue-bodies")

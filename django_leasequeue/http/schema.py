@@ -1,4 +1,4 @@
-"""Operations of the doors, each said once (``endpoint``), and OpenAPI through drf-spectacular when it is installed."""
+"""Operations of the APIs, each said once (``endpoint``), and OpenAPI through drf-spectacular when it is installed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rest_framework.schemas.inspectors import ViewInspector
 from .. import conf
 from ..engine.limits import MAX_SEQ
 from .errors import CODES
-from .fields import Field, Json
+from .fields import Body, Field, Json
 
 F = TypeVar("F", bound=Callable[..., Any])
 Words = str | Callable[[], str]
@@ -27,6 +27,27 @@ def filled(value: Any) -> Any:
     if isinstance(value, list):
         return [filled(inner) for inner in value]
     return filled(value()) if callable(value) else value
+
+
+def as_of_3_0(value: Any) -> Any:
+    """Return a schema as OpenAPI 3.0 has it: ``nullable`` for the type null, ``anyOf`` for other lists of types."""
+    if isinstance(value, list):
+        return [as_of_3_0(inner) for inner in value]
+    if not isinstance(value, dict):
+        return value
+    # 3.0 has no `propertyNames`. Examples are data, whatever their keys are called.
+    kept = {name: inner for name, inner in value.items() if name != "propertyNames"}
+    found = {name: inner if name == "examples" else as_of_3_0(inner) for name, inner in kept.items()}
+    if {"type": "null"} in value.get("oneOf", ()):
+        first, _ = found.pop("oneOf")
+        return {**first, **found, "nullable": True}
+    if found.get("type") == "null":
+        return {"allOf": [{"enum": [None]}], "nullable": True}  # (an enum of its own would get a name)
+    if isinstance(kinds := found.get("type"), list):
+        several = [{"type": kind} for kind in found.pop("type") if kind != "null"]
+        found = {**several[0], **found} if len(several) == 1 else {"anyOf": several, **found}
+        return {**found, "nullable": True} if "null" in kinds else found
+    return found
 
 
 _PLAIN: dict[Any, Json] = {
@@ -116,14 +137,24 @@ try:
         OpenApiSerializerFieldExtension,
     )
     from drf_spectacular.openapi import AutoSchema
+    from drf_spectacular.settings import spectacular_settings
     from drf_spectacular.utils import OpenApiExample, OpenApiParameter, OpenApiResponse, extend_schema
 except ImportError:  # the extra `openapi` is not installed
     SCHEMA: ViewInspector | None = None
 else:
 
+    def _described(value: Any) -> Any:
+        """Return a description, filled, in the version of OpenAPI that the host's document has."""
+        found = filled(value)
+        return as_of_3_0(found) if spectacular_settings.OAS_VERSION.startswith("3.0") else found
+
     class _Schema(AutoSchema):
         def get_operation(self, *args: Any, **kwargs: Any) -> Json | None:
-            found: Json | None = filled(super().get_operation(*args, **kwargs))
+            found: Json | None = _described(super().get_operation(*args, **kwargs))
+            body = getattr(getattr(self.view, self.method.lower(), None), "body", None)
+            # (it knows of fields alone that none may be missing)
+            if found and (isinstance(body, dict) or getattr(body, "also", None)):
+                found["requestBody"]["required"] = True
             return found
 
     SCHEMA = _Schema()
@@ -133,15 +164,23 @@ else:
         match_subclasses = True
 
         def map_serializer_field(self, auto_schema: Any, direction: Any) -> Json:
-            found: Json = filled(self.target.schema)
+            found: Json = _described(self.target.schema)
             return found
+
+    class _BodyExtension(OpenApiSerializerExtension):  # type: ignore[no-untyped-call]
+        target_class = Body
+        match_subclasses = True
+
+        def map_serializer(self, auto_schema: Any, direction: Any) -> Json:
+            found: Json = auto_schema._map_serializer(self.target, direction, bypass_extensions=True)
+            return {**found, **_described(self.target.also)}
 
     class _ShapeExtension(OpenApiSerializerExtension):  # type: ignore[no-untyped-call]
         target_class = Shape
         match_subclasses = True
 
         def map_serializer(self, auto_schema: Any, direction: Any) -> Json:
-            found: Json = filled(self.target.shape)
+            found: Json = _described(self.target.shape)
             return {"description": (type(self.target).__doc__ or "").strip(), **found}
 
     class _KeyExtension(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
@@ -180,7 +219,9 @@ def switch(name: str, default: bool, description: str) -> Parameter:
     return Parameter(name, {"type": "boolean", "default": default}, description)
 
 
-CURSOR = Parameter("cursor", {"type": "string"}, "`next_cursor` of the page before.")
+CURSOR = Parameter(
+    "cursor", {"type": "string", "format": "cursor"}, "`next_cursor` of the page before; empty: the first page."
+)
 
 
 class Answer(NamedTuple):
@@ -249,7 +290,7 @@ def endpoint(
     examples: Mapping[str, tuple[Any, Any]] = {},
     **said: Any,
 ) -> Callable[[F], F]:
-    """Say all of one operation of a door: the view checks its scopes, and the OpenAPI document is made of it.
+    """Say all of one operation of an API: the view checks its scopes, and the OpenAPI document is made of it.
 
     ``answers`` by status are ``TypedDict``s, or a sentence about an event stream; ``errors`` are codes beside those of
     every operation; ``examples`` by title are the request's body and the answer's.

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-import re
 import signal
+import socket
+import struct
 import threading
+import time
 from collections import defaultdict, deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import suppress
 from functools import partial
 from types import FrameType
@@ -21,6 +22,7 @@ from .. import conf
 from ..conf import process
 from ..engine.outage import Outage
 from . import payload
+from .backlog import PIECE_BYTES, backlogs
 from .errors import ApiError, describe, logger
 
 _stops: process.PerLoop[asyncio.Event] = process.PerLoop(asyncio.Event)
@@ -151,20 +153,28 @@ class Stream:
 
     def __init__(self, recheck: Callable[[], Awaitable[Any]]) -> None:
         self._recheck = recheck
-        self._frames: deque[bytes] = deque()
+        self._frames: deque[bytes | memoryview] = deque()
         self._wake = asyncio.Event()
         self._ended = False
+        self._sender: asyncio.Task[Any] | None = None
+        self._transport: asyncio.Transport | None = None
+        #: Bytes of frames that the client has not taken, and of those that are under way.
+        self._size = self._sending = 0
+        self.backlog = backlogs.get()
+        self.sending_since: float | None = None
         self.waiting = False
         self.closed = False
 
     @property
     def hungry(self) -> bool:
         """Whether the client has taken everything and waits: only then it is worth to get more for it."""
-        return self.waiting and not self._frames and not self._ended
+        return self.waiting and not self._frames and not self._ended and self not in self.backlog.refused
 
     def push(self, data: bytes) -> None:
         if not self._ended:
             self._frames.append(data)
+            self._size += len(data)
+            self.backlog.bytes += len(data)
             self._wake.set()
 
     def end(self, data: bytes | None = None) -> None:
@@ -189,37 +199,72 @@ class Stream:
         """Return the last event: its code is like an HTTP status."""
         return frame("error", {"code": code, "message": message})
 
-    async def frames(self, who: str) -> AsyncIterator[bytes]:
-        """Yield what is to be sent to ``who``, heartbeats in between, until the end."""
+    def cut_off(self) -> None:
+        """End the connection at once, whatever was not sent: its client does not read."""
+        self._ended = True
+        if self._transport is not None:
+            # Not what the kernel has buffered either: it would offer that for as long as the client is there.
+            connection = self._transport.get_extra_info("socket")
+            if connection is not None:
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            self._transport.abort()
+        elif self._sender is not None:
+            self._sender.cancel()
+
+    async def frames(self, who: str, transport: asyncio.Transport | None = None) -> AsyncIterator[bytes]:
+        """Yield what is to be sent to ``who``, heartbeats in between, until the end; ``transport``: if it is known."""
         why = _no_place(who)
         if why is not None:  # the last places were taken since the request was admitted
             yield self.error(503, why)
             return
         _open_streams[who].add(self)
+        self._sender, self._transport = asyncio.current_task(), transport
+        if transport is not None:
+            transport.set_write_buffer_limits(high=PIECE_BYTES)
+        self.backlog.enter(self)
         ender = asyncio.ensure_future(self._end_in_time())
         try:
             self.opened()
-            yield OPENING
-            while True:
-                while self._frames:
-                    # Several frames that wait go as one piece.
-                    piece = b"".join(self._frames)
-                    self._frames.clear()
-                    yield piece
-                if self._ended:
-                    break
-                if not await self._pause():
-                    yield HEARTBEAT
+            piece: bytes | None = OPENING
+            while piece is not None:
+                self.sending_since = time.monotonic()
+                yield piece
+                self.sending_since = None
+                piece = await self._next_piece()
         finally:
             _open_streams[who].discard(self)
             if not _open_streams[who]:
                 del _open_streams[who]
             ender.cancel()
-            self.closed = True
+            self.closed = self._ended = True
+            self._frames.clear()
+            self.backlog.leave(self, self._size)
             cleaning = self.left()
         if cleaning is not None:
             # An orderly end: the server may be about to stop, and would not wait for what runs in the background.
             await asyncio.shield(cleaning)
+
+    async def _next_piece(self) -> bytes | None:
+        """Return the frames that wait, of many a part; a sign of life where none comes in time; ``None`` at the end."""
+        self._size -= self._sending
+        self.backlog.free(self._sending)
+        self._sending = 0
+        if not self._frames and not self._ended and not await self._pause():
+            return HEARTBEAT
+        if not self._frames:
+            return None
+        taken: list[bytes | memoryview] = []
+        left = PIECE_BYTES
+        while self._frames and left > 0:
+            data = self._frames.popleft()
+            if len(data) > left:
+                data = memoryview(data)
+                self._frames.appendleft(data[left:])
+                data = data[:left]
+            taken.append(data)
+            left -= len(data)
+        self._sending = PIECE_BYTES - left
+        return b"".join(taken)
 
     async def _pause(self) -> bool:
         """Wait for something to send; return False when it is time for a sign of life instead."""
@@ -242,50 +287,3 @@ class Stream:
                     self.end(self.error(answer.status, answer.message))
                     return
         self.end(self.error(503, "The server stops. Connect again."))
-
-
-# Tokens stay out of access logs: ``?token=`` is for browsers' event streams, and servers log the whole address.
-
-ACCESS_LOGGERS = (
-    "uvicorn.access", "hypercorn.access", "gunicorn.access", "daphne.access", "django.server", "django.channels.server",
-)  # fmt: skip
-
-# A query stands behind an address, or alone (gunicorn's %(q)s).
-_TOKEN = re.compile(r"((?:^|[?&])token=)[^&\s\"']+")
-
-
-def redact(value: Any) -> Any:
-    """Return an address or a log line without the token in its query; what is no text, as it is."""
-    return _TOKEN.sub(r"\1[redacted]", value) if isinstance(value, str) else value
-
-
-class _Redacted(dict[str, Any]):
-    """A server's own log atoms, their tokens masked; gunicorn's answer for names that they do not list as well."""
-
-    def __init__(self, atoms: Mapping[str, Any]) -> None:
-        super().__init__({name: redact(value) for name, value in atoms.items()})
-        self._atoms = atoms
-
-    def __missing__(self, name: str) -> Any:
-        return redact(self._atoms[name])
-
-
-class RedactTokens(logging.Filter):
-    """Takes tokens out of the arguments and the message of a record."""
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        record.msg = redact(record.msg)
-        if isinstance(record.args, tuple):
-            record.args = tuple(redact(item) for item in record.args)
-        elif isinstance(record.args, Mapping) and not isinstance(record.args, _Redacted):
-            record.args = _Redacted(record.args)
-        return True
-
-
-_FILTER = RedactTokens()
-
-
-def redact_access_logs() -> None:
-    """Redact the access logs of the common servers, whichever of them runs this process. May be called again."""
-    for name in ACCESS_LOGGERS:
-        logging.getLogger(name).addFilter(_FILTER)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, nullcontext
+from contextlib import closing
 from functools import partial
 from typing import Any, ClassVar, TypeVar, cast
 
@@ -22,14 +23,14 @@ from rest_framework.request import Request
 from rest_framework.views import APIView
 
 from .. import conf, engine
-from ..engine import AsyncConnectionExecutor, ConnectionExecutor, DjangoExecutor, Operation, Work
-from ..engine.operation import Steps
+from ..engine import AsyncConnectionExecutor, ConnectionExecutor, DjangoExecutor, LeasedJob, Operation, Release, Work
+from ..engine.operation import BEGIN, Statements
 from ..engine.outage import passes
 from ..engine.pool import borrow, connect, in_thread, patiently
 from ..engine.queues import presets, routing
 from ..engine.queues.queues import QueueLine
 from . import payload
-from .access import Access
+from .access import HOLDS_TASKS, PAYLOADS, Access
 from .auth import ApiKeyAuthentication, authenticate, require, throttle
 from .errors import ApiError, describe, outage
 from .fields import Body
@@ -38,6 +39,9 @@ from .schema import SCHEMA, Parameter, filled
 MAX_WARNINGS = 20
 #: Bytes of a body that holds neither records nor results.
 SMALL_BODY = 1_048_576
+
+#: An integer of a query, also as ``340.0``.
+_WHOLE = re.compile(r"(-?[0-9]{1,4000})(?:\.0{1,10})?")
 
 T = TypeVar("T")
 
@@ -57,46 +61,45 @@ class RequestRunner:
     async def run(self, work: Work[T], *, large: bool = False) -> T:
         """Run an operation; ``large``: its parameters are, and preparing them would hold the event loop."""
         if self.threaded or large:
-            return (await self._in_thread(work, flush=False))[0]
+            return await self._in_thread(work)
         async with borrow(self.using) as connection:
             return await AsyncConnectionExecutor(connection).run(work)
 
-    async def run_flushed(self, work: Work[T], *, large: bool = False) -> tuple[T, float]:
+    async def run_flushed(self, work: Operation[T], *, large: bool = False) -> tuple[T, float]:
         """Run an operation in a transaction of its own; return its value and the milliseconds of its commit."""
-        if self.threaded or large:
-            return await self._in_thread(work, flush=True)
-        async with borrow(self.using) as connection:
-            executor = AsyncConnectionExecutor(connection)
-            async with executor.transaction():
-                value = await executor.run(work)
-                ended = time.perf_counter()
-            return value, (time.perf_counter() - ended) * 1000
+        ended = 0.0
 
-    async def _in_thread(self, work: Work[T], *, flush: bool) -> tuple[T, float]:
-        steps = work.steps() if isinstance(work, Operation) else work
+        def flushed() -> Statements[T]:
+            nonlocal ended
+            yield BEGIN, {}
+            value = yield from work
+            ended = time.perf_counter()
+            return value
 
-        def here() -> tuple[T, float]:
+        value = await self.run(Operation(flushed), large=large)
+        return value, (time.perf_counter() - ended) * 1000
+
+    async def _in_thread(self, work: Work[T]) -> T:
+        def here() -> T:
             with patiently(self.using):
-                return _carry_out(DjangoExecutor(self.using), steps, flush)
+                return DjangoExecutor(self.using).run(work)
 
-        def aside() -> tuple[T, float]:  # (on a connection of its own)
+        def aside() -> T:  # (on a connection of its own)
             with closing(connect(self.using, patience=conf.settings.STATEMENT_TIMEOUT or None)) as connection:
-                return _carry_out(ConnectionExecutor(connection), _considerately(steps), flush)
+                return ConnectionExecutor(connection).run(_considerately(work))
 
         if self.threaded:
             return await sync_to_async(here)()
         return await asyncio.get_running_loop().run_in_executor(_threads, aside)
 
 
-def _carry_out(executor: DjangoExecutor | ConnectionExecutor, steps: Steps[T], flush: bool) -> tuple[T, float]:
-    with executor.transaction() if flush else nullcontext():
-        value = executor.run(steps)
-        ended = time.perf_counter()
-    return value, (time.perf_counter() - ended) * 1000
-
-
-def _considerately(steps: Steps[T]) -> Steps[T]:
+def _considerately(work: Work[T]) -> Work[T]:
     """Let steps be prepared by one thread at a time."""
+    return Operation(_with_a_lock, work) if isinstance(work, Operation) else _with_a_lock(work)
+
+
+def _with_a_lock(work: Work[T]) -> Statements[T]:
+    steps = iter(work)
     go = partial(next, steps)
     while True:
         with payload.considerately():
@@ -111,7 +114,7 @@ def _considerately(steps: Steps[T]) -> Steps[T]:
 
 
 class ApiView(APIView):
-    """A DRF view of a door: handlers are coroutines, and what DRF does for each request is done here natively async."""
+    """A DRF view of an API: handlers are coroutines, and what DRF does for each request is done here natively async."""
 
     authentication_classes = [ApiKeyAuthentication]
     permission_classes = []
@@ -189,12 +192,19 @@ class ApiView(APIView):
         self.runner = runner.on(routing.alias_of(self.project, topic, adding=getattr(self.handler, "adds", False)))
 
     def check_address(self, request: Request, topic: str | None) -> None:
-        """Check what a door asks of a request beside a key."""
+        """Check what an API asks of a request beside a key."""
         if topic is not None:
             presets.check_name(topic, "the name of a topic")
 
     async def run(self, work: Work[T]) -> T:
         return await self.runner.run(work)
+
+    async def check_claimed(self, jobs: Sequence[LeasedJob], node: str) -> None:
+        """Give tasks that the caller may not have back, as not delivered, and answer 403."""
+        if not self.access.may_claim(jobs):
+            releases = [Release(job.seq, job.token, 0) for job in jobs]
+            await self.run(engine.release(releases, node, project=self.project, unstarted=True))
+            raise ApiError(403, "forbidden", HOLDS_TASKS)
 
     async def list_queues(self, size: int, **options: Any) -> tuple[list[QueueLine], int]:
         """Return queues of all databases by name, of those that the key may see, and how many databases are away."""
@@ -291,10 +301,10 @@ class ApiView(APIView):
         value = self.request.GET.get(parameter.name)
         if value is None:
             return int(filled(parameter.schema["default"]))
-        sign = value[:1] == "-"
-        if not value[sign:].isascii() or not value[sign:].isdigit() or len(value) > 30:
+        found = _WHOLE.fullmatch(value)
+        if found is None:
             raise ApiError(400, "invalid_request", f"{parameter.name} must be an integer; it is {value[:80]!r}.")
-        number, low = int(value), parameter.schema.get("minimum")
+        number, low = int(found[1]), parameter.schema.get("minimum")
         if low is not None and number < low:
             raise ApiError(400, "invalid_request", f"{parameter.name} must be {low} or more; it is {number}.")
         return min(number, parameter.most())
@@ -316,7 +326,7 @@ class ApiView(APIView):
     async def recheck(self, topics: Iterable[str]) -> None:
         """Raise when the client may not go on (streams): its key was revoked, has expired, or lost a right."""
         access = await authenticate(self.request, self.runner, in_query=self.token_in_query)
-        require(access, self.handler.scopes)
+        require(access, self.handler.scopes | (self.access.scopes & {PAYLOADS}))
         for topic in topics:
             require(access, frozenset(), topic)
         if access.project != self.access.project:
@@ -337,5 +347,5 @@ def json_response(content: Any, status: int = 200, headers: Mapping[str, str] = 
 
 @csrf_exempt
 def not_found(request: HttpRequest, **_: str) -> HttpResponse:
-    """Answer 404 below a door's prefix where there is no endpoint."""
+    """Answer 404 below an API's prefix where there is no endpoint."""
     return ApiView().refuse(ApiError(404, "not_found", "There is no endpoint at this address: see the API's schema."))

@@ -1,4 +1,4 @@
-"""Management commands, and their base: mistakes of the installation in one line, the audit, and tables of text.
+"""The base of the management commands: errors in one line, the audit, and tables of text.
 
 The modules of `commands` import it.
 """
@@ -23,16 +23,16 @@ from django_leasequeue.exceptions import LeaseQueueError
 
 
 class LeaseQueueCommand(BaseCommand):
-    """A command that needs the tables, and tells in one line what cannot be done."""
+    """A command that needs the tables, and reports errors in one line."""
 
     def execute(self, *args: Any, **options: Any) -> str | None:
         try:
             return super().execute(*args, **options)
         except (LeaseQueueError, ImproperlyConfigured, DjangoError, psycopg.Error) as error:
-            told = advice(error)
-            if told is None and isinstance(error, DjangoError | psycopg.Error):
+            text = advice(error)
+            if text is None and isinstance(error, DjangoError | psycopg.Error):
                 raise
-            raise CommandError(told or str(error)) from error
+            raise CommandError(text or str(error)) from error
 
     def note(self, action: str, using: str, **facts: Any) -> None:
         """Write a line of the audit: the user of the shell did this."""
@@ -40,7 +40,7 @@ class LeaseQueueCommand(BaseCommand):
 
 
 def add_database(parser: CommandParser) -> None:
-    """Add ``--database``; ``databases`` returns those that it leaves."""
+    """Add ``--database``, which ``databases`` reads."""
     parser.add_argument("--database", default=None, help="only this database (default: every one that holds queues)")
 
 
@@ -50,20 +50,20 @@ def databases(options: dict[str, Any]) -> list[str]:
 
 
 def require_tables(alias: str) -> None:
-    """Refuse to start without the tables. A database that is away is none of this function's business."""
+    """Refuse to start without the tables; ignore an unreachable database."""
     try:
         with pool.connect(alias, patience=conf.settings.STATEMENT_TIMEOUT or None) as own:
             own.execute("SELECT FROM leasequeue_queue LIMIT 0")
     except (psycopg.Error, DatabaseError) as error:
-        told = advice(error)
-        if told is not None:
+        text = advice(error)
+        if text is not None:
             if alias != conf.settings.DATABASE:
-                told = f"{told[:-1]} --database {alias}, or name the databases of queues in LEASEQUEUE['DATABASES']."
-            raise CommandError(told) from error
+                text = f"{text[:-1]} --database {alias}, or name the databases of queues in LEASEQUEUE['DATABASES']."
+            raise CommandError(text) from error
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """Return rows below their heads, columns as wide as they must be; columns of numbers stand to the right."""
+    """Return rows as a table of text with fitting columns, numbers right-aligned."""
     values = [list(row) for row in rows]
     cells = [[_cell(value) for value in row] for row in values]
     columns = []

@@ -2,7 +2,7 @@
 
 Nothing of either library is imported before it is used.
 
-Doors, commands and workers show by `prometheus.py` what `figures.py` reads. Start there.
+HTTP APIs, commands and workers show the figures of `figures.py` by `prometheus.py`. Start there.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from django.core.exceptions import ImproperlyConfigured
 
 
 def load_extra(module: str, extra: str) -> ModuleType:
-    """Import a module of the library that an extra of this package installs; say what to install if it is missing."""
+    """Import a module of an extra's library; ``ImproperlyConfigured`` names the extra if it is missing."""
     try:
         return import_module(module)
     except ModuleNotFoundError as error:

@@ -1,6 +1,6 @@
-"""Charts as SVG, made on the server: no script, no inline style; the page's style sheet gives the colours.
+"""Charts as SVG, made on the server: no script, no inline style; colours are in the page's style sheet.
 
-Each has a title and a description for who cannot see it; the larger ones also give their figures as a table.
+Each has a title and a description for screen readers; the larger ones also have a table.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 640, 180, 52, 8, 8, 22
 _WIDE, _HIGH = _WIDTH - _LEFT - _RIGHT, _HEIGHT - _TOP - _BOTTOM
 #: Lines of the table beside a chart.
 _TABLE_ROWS = 120
-#: A form, filled with each of some rows.
+#: Formats a template for each row.
 _each = partial(format_html_join, "")
 
 
@@ -65,7 +65,7 @@ def ticks(top: float) -> list[float]:
 
 
 def _points(values: Sequence[float | None], place: Callable[[int, float], tuple[float, float]]) -> list[list[str]]:
-    """Return the runs of known values as points."""
+    """Return the consecutive known values as lists of points."""
     runs: list[list[str]] = [[]]
     for index, value in enumerate(values):
         if value is None:
@@ -77,12 +77,12 @@ def _points(values: Sequence[float | None], place: Callable[[int, float], tuple[
 
 
 def _path(runs: Iterable[Sequence[str]]) -> str:
-    # A single point is drawn as a short line: a dot of the line's width is hardly seen.
+    # A single point becomes a short line: a dot is hardly visible.
     return " ".join(f"M{run[0]} m-3,0 h6" if len(run) == 1 else "M" + " L".join(run) for run in runs)
 
 
 def sparkline(values: Sequence[float | None], title: str) -> SafeString:
-    """Draw a small line without axes; ``title`` has its figures: it is all that a screen reader says."""
+    """Draw a small line without axes; ``title`` has its figures, for screen readers."""
     top = max((value for value in values if value is not None), default=0) or 1
     step = 120 / max(len(values) - 1, 1)
     runs = _points(values, lambda index, value: (index * step, 22 - 20 * value / top))
@@ -128,7 +128,7 @@ def chart(
 
 def _lines(times: Sequence[datetime], series: Sequence[Series]) -> tuple[list[float], SafeString]:
     scale = ticks(max((v for each in series for v in each.values if v is not None), default=0))
-    place = _place(len(times), scale[-1])
+    place = _scaler(len(times), scale[-1])
     return scale, _each(
         '<g class="lq-tone-{}"><path class="lq-line lq-line-{}" d="{}"/></g>',
         ((tone, tone, _path(_points(each.values, place))) for tone, each in _toned(series)),
@@ -153,7 +153,7 @@ def _bars(times: Sequence[datetime], series: Sequence[Series]) -> tuple[list[flo
 
 
 def week(name: str, title: str, values: Mapping[int, float]) -> SafeString:
-    """Draw the hours of a week (0 is Monday from 00:00 to 01:00) as squares, the darker the more."""
+    """Draw the hours of a week (0 is Monday from 00:00 to 01:00) as squares, darker for higher values."""
     highest = max(values.values(), default=0) or 1
     width, high = _WIDE / 24, _HIGH / 7
     squares = _each(
@@ -187,7 +187,7 @@ def week(name: str, title: str, values: Mapping[int, float]) -> SafeString:
 def drawing(
     name: str, title: str, description: str, width: int, height: int, drawn: SafeString, *, natural: bool = False
 ) -> SafeString:
-    """Frame a drawing that can be scrolled; a ``natural`` one is as large as its coordinates say, not as the page."""
+    """Frame a scrollable drawing; a ``natural`` one has the size of its coordinates, not of the page."""
     return format_html(
         '<figure class="lq-{}" id="{name}-drawn"><div class="lq-scroll" tabindex="0" role="region"'
         ' aria-label="{title}, drawn"><svg class="lq-svg" viewBox="0 0 {width} {height}"{} role="img" focusable="false"'
@@ -205,7 +205,7 @@ def drawing(
 
 
 def hour_of_week(hour: int) -> str:
-    """Return an hour of the week (0 is Monday from 00:00 to 01:00) as people say it."""
+    """Return the name of an hour of the week (0 is Monday from 00:00 to 01:00)."""
     return f"{DAYS[hour // 24]} {hour % 24:02}:00 to {hour % 24 + 1:02}:00"
 
 
@@ -213,7 +213,7 @@ def _toned(series: Sequence[Series]) -> list[tuple[int, Series]]:
     return [(n % TONES if each.tone is None else each.tone, each) for n, each in enumerate(series)]
 
 
-def _place(count: int, top: float) -> Callable[[int, float], tuple[float, float]]:
+def _scaler(count: int, top: float) -> Callable[[int, float], tuple[float, float]]:
     step = _WIDE / max(count - 1, 1)
     return lambda index, value: (_LEFT + index * step, _TOP + _HIGH * (1 - value / top))
 
@@ -221,7 +221,7 @@ def _place(count: int, top: float) -> Callable[[int, float], tuple[float, float]
 def _framed(
     name: str, title: str, description: str, drawn: SafeString, *, before: str = "", after: str = ""
 ) -> SafeString:
-    """Frame what was drawn: its caption, what stands ``before`` and ``after`` it, its description."""
+    """Frame a chart with its caption and description, and the parts ``before`` and ``after`` it."""
     return format_html(
         '<figure class="lq-chart" id="{name}"><figcaption id="{name}-title">{title}</figcaption>{before}'
         '<svg class="lq-svg" viewBox="0 0 {width} {height}" role="img" focusable="false" aria-labelledby="{name}-title'
@@ -238,7 +238,7 @@ def _framed(
 
 
 def describe(series: Sequence[Series], unit: str) -> str:
-    """Return in words what a chart shows: each line's newest and highest value."""
+    """Return the description of a chart: each line's newest and highest value."""
     parts = []
     for each in series:
         known = [value for value in each.values if value is not None]
@@ -257,7 +257,7 @@ def _axes(times: Sequence[datetime], scale: Sequence[float]) -> SafeString:
             for y in [_TOP + _HIGH * (1 - value / scale[-1])]
         ),
     )
-    place = _place(len(times), 1)
+    place = _scaler(len(times), 1)
     columns = _each(
         '<text class="lq-time{}" x="{}" y="{}" text-anchor="middle">{}</text>',
         (
@@ -270,7 +270,7 @@ def _axes(times: Sequence[datetime], scale: Sequence[float]) -> SafeString:
 
 
 def _marks(times: Sequence[datetime]) -> list[tuple[int, str]]:
-    """Return which places of a chart's axis bear a time, and how it is said: days by their midnights."""
+    """Return (index, label) of the times on a chart's axis; days are labelled at midnight."""
     local = [timezone.localtime(at) for at in times]
     midnights = [n for n, at in enumerate(local) if (at.hour, at.minute) == (0, 0)]
     form = "%H:%M"

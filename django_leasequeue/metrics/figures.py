@@ -1,4 +1,4 @@
-"""The figures of a database for monitoring, and the one look that reads them: short, bounded statements."""
+"""The figures of a database for monitoring, read by short, bounded statements."""
 
 from __future__ import annotations
 
@@ -11,31 +11,30 @@ from typing import NamedTuple
 from .. import conf, engine
 from ..conf.process import Shared, when_forgetting
 from ..engine import Counts, arrays
+from ..engine.epoch import above_horizon
 from ..engine.limits import WORKER_LEASE
-from ..engine.operation import Steps, operation, steady
+from ..engine.operation import Statements, operation, steady
 from ..engine.queues.stats import counts_by_id
-from ..reaper.leader import LOCK
+from ..reaper.leader import Leader
 
 #: Upper ends of the histograms, in milliseconds.
 BOUNDS = (10, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 30_000, 60_000, 300_000, 900_000, 3_600_000)
-#: Jobs of a queue and a state that are counted for one look; beyond it the newest sample tells.
+#: Jobs of a queue and a state that are counted exactly; beyond it the newest sample counts.
 COUNTED = 1_000
 #: Suspended jobs of a kind that are counted.
 SUSPENDED = 10_000
-#: Workers that are looked at.
-WORKERS = 1_000
-#: Consumers of the lease log that are looked at.
-CONSUMERS = 100
+#: Workers, and consumers of the lease log, that are read.
+WORKERS, CONSUMERS = 1_000, 100
 
 
 class Histogram(NamedTuple):
-    """Times of many jobs: how many lie in each of the ranges that ``BOUNDS`` separates, and their sum in ms."""
+    """Times of many jobs: counts by the ranges between ``BOUNDS``, and the sum in ms."""
 
     places: tuple[int, ...] = (0,) * (len(BOUNDS) + 1)
     total_ms: int = 0
 
     def add(self, place: int, count: int, milliseconds: int) -> Histogram:
-        """Return the histogram with so many more in one of its ranges."""
+        """Return the histogram with ``count`` more in one range."""
         places = tuple(count if at == place else 0 for at in range(len(self.places)))
         return self.together(Histogram(places, milliseconds))
 
@@ -47,7 +46,7 @@ class Histogram(NamedTuple):
 class LogCounts(NamedTuple):
     """The events of the lease log since a full hour: (queue id, event) -> jobs, and times by queue id.
 
-    ``snapshot`` names the transactions that were counted (``pg_snapshot``): the next count takes the others.
+    ``snapshot`` is the epoch and the counted transactions (``pg_snapshot``): the next count adds the others.
     """
 
     since: datetime
@@ -58,7 +57,7 @@ class LogCounts(NamedTuple):
 
 
 class Ages(NamedTuple):
-    """Seconds of the oldest ready job, of the oldest overdue lease, since floors were raised; how many were mended."""
+    """Ages in seconds of the oldest ready job, the oldest overdue lease, the last raise of floors; mended floors."""
 
     ready: float | None = None
     overdue: float | None = None
@@ -67,7 +66,7 @@ class Ages(NamedTuple):
 
 
 class Rest(NamedTuple):
-    """The sums of the newest samples of the queues that are not shown one by one."""
+    """The sums of the newest samples of all further queues."""
 
     queues: int
     ready: int
@@ -79,68 +78,73 @@ class Rest(NamedTuple):
 
 
 class Lag(NamedTuple):
-    """How far a registered consumer of the lease log, a lake, is behind."""
+    """The lag of a registered consumer of the lease log, a lake."""
 
     consumer: str
     #: Of the whole cluster.
     transactions: int
     seconds: float
-    #: Whether retention waits for it no longer.
+    #: Whether retention has stopped waiting for it.
     given_up: bool
 
 
 class SuspendedJobs(NamedTuple):
-    """The jobs that sleep, or that wait for an event (``kind``): how many, and seconds of the oldest."""
+    """Suspended jobs of a project and ``kind`` (asleep, or waiting for an event): their number, age of the oldest."""
 
+    project: str
     kind: str
     jobs: int
-    oldest: float | None
+    oldest: float
 
 
-class DatabaseLook(NamedTuple):
-    """One look at a database."""
+class DatabaseFigures(NamedTuple):
+    """The figures of a database at one moment."""
 
     queues: Sequence[Counts]
     ages: Mapping[int, Ages]
     rest: Rest
     log: LogCounts
-    #: By state; ``gone``: the lease of its row is over.
-    workers: Mapping[str, int]
-    leader: bool
+    #: By project and state; ``gone``: its row has expired.
+    workers: Mapping[tuple[str, str], int]
+    leader: Leader | None
     horizon: float
+    #: Rows of the lease log that readers cannot reach until an epoch begins.
+    above: int
     lags: Sequence[Lag]
     suspended: Sequence[SuspendedJobs]
 
 
 @operation
-def look(before: LogCounts | None, most_queues: int) -> Steps[DatabaseLook]:
+def look(before: LogCounts | None, most_queues: int) -> Statements[DatabaseFigures]:
     """Read the figures of the oldest ``most_queues`` queues, of the others together, of the log since ``before``."""
     found = yield "queue_page", {"after": 0, "size": most_queues}
     ids = [queue_id for queue_id, *_ in found]
-    counts = (yield from counts_by_id(ids, cap=COUNTED).steps()) if ids else {}
+    counts = (yield from counts_by_id(ids, cap=COUNTED)) if ids else {}
     rows = (yield "queue_ages", {"queues": arrays.integers(ids)}) if ids else []
     ages = {queue_id: Ages(*figures) for queue_id, *figures in rows}
     ((*rest,),) = yield "queue_rest", {"after": ids[-1] if len(ids) == most_queues else 2**62}
     workers = yield "worker_states", {"size": WORKERS, "lease": WORKER_LEASE}
-    leaders = yield "reaper_leader", LOCK
+    leader = Leader.of((yield "reaper_look", {}))
     ((_, horizon, *_),) = yield "server_status", {}
-    log, lags = yield from steady(_look_at_log(before), bitmaps=True).steps()
-    return DatabaseLook(
+    above = yield from above_horizon()
+    log, lags = yield from steady(_read_log(before), bitmaps=True)
+    return DatabaseFigures(
         [counts[queue_id] for queue_id in ids if queue_id in counts],
         ages,
         Rest(*rest),
         log,
-        dict(workers),
-        bool(leaders),
+        {(project, state): count for project, state, count in workers},
+        leader,
         max(horizon or 0.0, 0.0),
+        above or 0,
         lags,
         [SuspendedJobs._make(row) for row in (yield "suspended", {"size": SUSPENDED})],
     )
 
 
 @operation
-def _look_at_log(before: LogCounts | None) -> Steps[tuple[LogCounts, list[Lag]]]:
-    """Count what the log has beyond an earlier count, and what its consumers have not read."""
+def _read_log(before: LogCounts | None) -> Statements[tuple[LogCounts, list[Lag]]]:
+    """Count the log's events beyond an earlier count, and the unread ones of its consumers."""
     since, snapshot = (None, None) if before is None else (before.since, before.snapshot)
     bounds = arrays.integers(bound + 1 for bound in BOUNDS)
     rows = yield "log_counts", {"since": since, "snapshot": snapshot, "bounds": bounds}
@@ -149,7 +153,7 @@ def _look_at_log(before: LogCounts | None) -> Steps[tuple[LogCounts, list[Lag]]]
     base = before if goes_on else None
     events = Counter(base.events if base else {})
     times = {"wait": dict(base.waits if base else {}), "run": dict(base.runs if base else {})}
-    # An event, "wait" or "run"; ``None`` where nothing happened.
+    # ``what``: an event, "wait" or "run"; ``None`` without events.
     for *_, queue_id, what, place, jobs, milliseconds in rows:
         if what in times:
             times[what][queue_id] = times[what].get(queue_id, Histogram()).add(place, jobs, milliseconds)
@@ -163,19 +167,19 @@ class LastLook:
     """The last look at one database. Used from any thread and event loop."""
 
     def __init__(self) -> None:
-        self._look: DatabaseLook | None = None
+        self._look: DatabaseFigures | None = None
         self._at = float("-inf")
         #: The counts of the lease log to go on from.
         self.log: LogCounts | None = None
 
-    def recall(self) -> DatabaseLook | None:
+    def recall(self) -> DatabaseFigures | None:
         """Return the last look, unless it is older than ``LEASEQUEUE["METRICS"]["CACHE_SECONDS"]``."""
         fresh = time.monotonic() - self._at < conf.settings.METRICS.CACHE_SECONDS
         return self._look if fresh else None
 
-    def keep(self, found: DatabaseLook) -> DatabaseLook:
+    def keep(self, found: DatabaseFigures) -> DatabaseFigures:
         last, now = self.log, found.log
-        # Of two that were taken at once one counted less: a counter never goes down within an hour.
+        # Of two concurrent counts keep the higher one: a counter never falls within an hour.
         if last is not None and last.since == now.since and sum(last.events.values()) > sum(now.events.values()):
             found = found._replace(log=last)
         self._look, self.log, self._at = found, found.log, time.monotonic()
@@ -191,7 +195,7 @@ def last_look(using: str) -> LastLook:
     return _looks.get(using, lambda _: LastLook())
 
 
-def look_at(using: str) -> DatabaseLook:
+def look_at(using: str) -> DatabaseFigures:
     """Return a look at a database that is no older than ``CACHE_SECONDS``, on Django's connection of this thread."""
     memory = last_look(using)
     return memory.recall() or memory.keep(engine.run(look(memory.log, conf.settings.METRICS.MAX_QUEUES), using=using))

@@ -1,7 +1,7 @@
 """Traces and figures for OpenTelemetry (extra ``otel``), by its semantic conventions for messaging.
 
-``LEASEQUEUE["METRICS"] = {"OPENTELEMETRY": True}`` switches them on. The SDK that the project sets up says where they
-go: without one its API does nothing.
+``LEASEQUEUE["METRICS"] = {"OPENTELEMETRY": True}`` switches them on. The project's SDK exports them; without an SDK
+the API has no effect.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _Attributes = dict[str, str | int]
 
 
 def instrument() -> None:
-    """Trace and measure what this process enqueues and runs from now on."""
+    """Trace and measure the enqueues and runs of this process from now on."""
     load_extra("opentelemetry.trace", "otel")
     load_extra("opentelemetry.metrics", "otel")
     telemetry = Telemetry()
@@ -38,7 +38,7 @@ def _about(project: str, queue: str, operation: str, kind: str) -> _Attributes:
 
 
 def _labels(about: _Attributes, error: BaseException | None) -> _Attributes:
-    """Return the attributes of a figure: few values each."""
+    """Return the attributes of a metric, of low cardinality."""
     kept = {name: value for name, value in about.items() if name != "messaging.operation.type"}
     return kept if error is None else {**kept, "error.type": _type(error)}
 
@@ -65,7 +65,7 @@ class Telemetry:
 
     @contextmanager
     def enqueueing(self, project: str, queue: str, count: int) -> Iterator[dict[str, str]]:
-        """Trace a call that enqueues, whose jobs carry the context that the block is given."""
+        """Trace an enqueue; its jobs carry the yielded context."""
         from opentelemetry import trace
         from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
@@ -92,7 +92,7 @@ class Telemetry:
 
     @contextmanager
     def running(self, job: LeasedJob, project: str) -> Iterator[None]:
-        """Make the span of a run the current one for the length of the block; it is linked to what enqueued the job."""
+        """Make the span of a run current during the block, linked to the span of the enqueue."""
         from opentelemetry import trace
 
         about = _about(project, job.queue, "process", "process")
@@ -127,7 +127,7 @@ class Telemetry:
 
 
 def _context_of(job: LeasedJob) -> Any:
-    """Return the context that a job carries; ``None`` if it carries none."""
+    """Return the context of a job, or ``None``."""
     if job.meta_json is None or metadata.TRACE not in job.meta_json:
         return None
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
@@ -145,6 +145,8 @@ class TracedHandler:
         self.is_async = handler.is_async
         self.timeout = handler.timeout
         self.failed, self.settled = handler.failed, handler.settled
+        self.runs_tasks = getattr(handler, "runs_tasks", False)
+        self.isolates = getattr(handler, "isolates", bool)
         self._project = project
 
     def run(self, job: LeasedJob, control: Any) -> str | None:

@@ -17,7 +17,7 @@ from ..engine import Counts
 from ..engine.pool import patiently, usage
 from ..engine.queues import routing
 from . import load_extra
-from .figures import BOUNDS, Ages, DatabaseLook, Histogram, LogCounts, Rest, look_at
+from .figures import BOUNDS, Ages, DatabaseFigures, Histogram, LogCounts, Rest, SuspendedJobs, look_at
 
 if TYPE_CHECKING:
     from prometheus_client import Metric
@@ -33,7 +33,7 @@ EVENTS = (
 STATES = ("running", "draining", "gone")
 QUEUE = ("project", "queue")
 
-#: (project, queue) -> whether it is shown.
+#: (project, queue) -> whether to show it.
 Sees = Callable[[str, str], bool]
 Place = tuple[str, str]
 
@@ -64,7 +64,7 @@ class QueueCollector:
         self._using = using
 
     def describe(self) -> list[Metric]:
-        """Return nothing: registering the collector is not to read the database."""
+        """Return nothing, so that a registration does not read the database."""
         return []
 
     def collect(self) -> Iterator[Metric]:
@@ -72,7 +72,7 @@ class QueueCollector:
         if len(aliases) == 1:
             yield from families(look_at(aliases[0]))
         else:
-            looks: dict[str, DatabaseLook | None] = {}
+            looks: dict[str, DatabaseFigures | None] = {}
             for alias in aliases:
                 try:
                     looks[alias] = look_at(alias)
@@ -93,7 +93,7 @@ def _family(name: str, text: str, labels: Sequence[str], figures: Figures, *, co
     return family
 
 
-def of_each(looks: Mapping[str, DatabaseLook | None], sees: Sees | None = None) -> Iterator[Metric]:
+def of_each(looks: Mapping[str, DatabaseFigures | None], sees: Sees | None = None) -> Iterator[Metric]:
     """Yield the families of figures of several databases, each with its alias; ``None``: it did not answer."""
     reached = [([alias], look is not None) for alias, look in looks.items()]
     yield _family("database_reached", "1 while a database answers.", ["database"], reached)
@@ -106,15 +106,16 @@ def of_each(looks: Mapping[str, DatabaseLook | None], sees: Sees | None = None) 
     yield from merged.values()
 
 
-def families(look: DatabaseLook, sees: Sees | None = None) -> Iterator[Metric]:
-    """Yield the families of figures of a look: of the queues that ``sees`` shows; or of all, and the sum of others."""
+def families(look: DatabaseFigures, sees: Sees | None = None) -> Iterator[Metric]:
+    """Yield the families of figures of a look: of what ``sees`` shows; or of all, and the sum of other queues."""
     shown = [counts for counts in look.queues if sees is None or sees(counts.project, counts.queue)]
     yield from _queues(look, shown, whole=sees is None)
     yield from _log(look.log, shown, whole=sees is None)
+    yield from _of_projects(look, sees)
     yield from _database(look)
 
 
-def _queues(look: DatabaseLook, shown: Sequence[Counts], *, whole: bool) -> Iterator[Metric]:
+def _queues(look: DatabaseFigures, shown: Sequence[Counts], *, whole: bool) -> Iterator[Metric]:
     places = [(counts.project, counts.queue) for counts in shown]
     ages = [look.ages.get(counts.queue_id, Ages()) for counts in shown]
     lines: list[tuple[Place, Counts | Rest]] = list(zip(places, shown, strict=True))
@@ -138,7 +139,7 @@ def _queues(look: DatabaseLook, shown: Sequence[Counts], *, whole: bool) -> Iter
 
 
 def _states(counts: Counts | Rest) -> dict[str, int]:
-    # Samples count what waits among the delayed.
+    # Samples count waiting jobs as delayed.
     waiting = min(counts.waiting, counts.delayed) if isinstance(counts, Counts) else 0
     free = {"ready": counts.ready, "delayed": counts.delayed - waiting, "waiting": waiting}
     return {**free, "leased": counts.in_flight, "dead": counts.dead, "record": counts.records}
@@ -172,17 +173,37 @@ def _log(log: LogCounts, shown: Sequence[Counts], *, whole: bool) -> Iterator[Me
         yield family
 
 
-def _database(look: DatabaseLook) -> Iterator[Metric]:
-    workers = [([state], look.workers.get(state, 0)) for state in sorted({*STATES, *look.workers})]
-    yield _family("workers", "Workers by state, as their rows say.", ["state"], workers)
-    yield _family("reaper_leader", "1 while a reaper leads.", (), [((), look.leader)])
+def _of_projects(look: DatabaseFigures, sees: Sees | None) -> Iterator[Metric]:
+    """Yield what is counted by project and shown as a sum."""
+    workers = dict.fromkeys(STATES, 0)
+    for (project, state), count in look.workers.items():
+        if sees is None or sees(project, ""):
+            workers[state] = workers.get(state, 0) + count
+    text = "Workers by state, as their rows say."
+    yield _family("workers", text, ["state"], (([state], count) for state, count in workers.items()))
+    kinds: dict[str, list[SuspendedJobs]] = {"event": [], "sleep": []}
+    for each in look.suspended:
+        if sees is None or sees(each.project, ""):
+            kinds[each.kind].append(each)
+    many = "Jobs that sleep or wait for an event, at most 10,000 of a kind."
+    jobs = (([kind], sum(each.jobs for each in found)) for kind, found in kinds.items())
+    yield _family("suspended_jobs", many, ["kind"], jobs)
+    ages = (([kind], max((each.oldest for each in found), default=0)) for kind, found in kinds.items())
+    yield _family("suspended_age_seconds", "Age of the oldest suspended job.", ["kind"], ages)
+
+
+def _database(look: DatabaseFigures) -> Iterator[Metric]:
+    yield _family("reaper_leader", "1 while a reaper leads.", (), [((), int(look.leader is not None))])
+    duties = look.leader.duties if look.leader else []
+    late = "1 while a duty of the reaper has not succeeded for three of its intervals, at least half a minute."
+    yield _family("reaper_duty_late", late, ["duty"], [([each["name"]], int(each["late"])) for each in duties])
+    age = "Time since a duty of the reaper succeeded, or since its leader began."
+    ages = [([each["name"]], each["succeeded"]) for each in duties]
+    yield _family("reaper_duty_success_age_seconds", age, ["duty"], ages)
     horizon = "Age of the oldest transaction that keeps PostgreSQL from cleaning up behind the queues."
     yield _family("horizon_age_seconds", horizon, (), [((), look.horizon)])
-    many = "Jobs that sleep or wait for an event, at most 10,000 of a kind."
-    yield _family("suspended_jobs", many, ["kind"], [([each.kind], each.jobs) for each in look.suspended])
-    longest = "For how long the job has slept or waited that does so for the longest time."
-    ages = [([each.kind], each.oldest or 0) for each in look.suspended]
-    yield _family("suspended_age_seconds", longest, ["kind"], ages)
+    text = "Rows of the lease log above the horizon, after a restore: run manage.py leasequeue_restored."
+    yield _family("events_above_horizon", text, (), [((), look.above)])
     for name, text, figure in (
         ("lag_seconds", "Age of the first event that a registered consumer of the lease log has not read.", "seconds"),
         ("lag_transactions", "Transactions of the cluster since what a registered consumer has read.", "transactions"),
@@ -193,13 +214,22 @@ def _database(look: DatabaseLook) -> Iterator[Metric]:
 
 
 def pools() -> Iterator[Metric]:
-    """Yield the use of the pools of async connections of this process."""
+    """Yield the use of this process's pools of async connections."""
     states = ("used", "idle", "waiting")
     figures = [
         ((using, state), count) for using, use in usage().items() for state, count in zip(states, use, strict=True)
     ]
     text = "Async connections of this process by state; waiting: callers that wait for one."
     yield _family("pool_connections", text, ["database", "state"], figures)
+
+
+def streams(count: int, waiting: int, cut_off: int) -> Iterator[Metric]:
+    """Yield the event streams of this process: how many are open, bytes that wait for clients, slow clients."""
+    yield _family("streams", "Event streams that are open in this process.", (), [((), count)])
+    text = "Bytes that wait for the clients of this process's event streams."
+    yield _family("stream_waiting_bytes", text, (), [((), waiting)])
+    text = "Event streams that this process has cut off because their clients did not read."
+    yield _family("streams_cut_off", text, (), [((), cut_off)], counter=True)
 
 
 def exposition(found: Iterable[Metric], accept: str) -> tuple[bytes, str]:
@@ -225,6 +255,12 @@ def worker_families(well: bool, reports: Sequence[Mapping[str, Any]], ended: Map
     for name, text, value in (
         ("held", "Jobs that this worker holds, running or waiting.", sum(each.get("held", 0) for each in reports)),
         ("running", "Jobs that this worker runs.", sum(each.get("running", 0) for each in reports)),
+        ("suspects", "Suspects that this worker runs.", sum(each.get("suspects", 0) for each in reports)),
+        (
+            "alone_seconds",
+            "Seconds for which this worker has run a suspect alone and started nothing else.",
+            max((each.get("alone_seconds", 0) for each in reports), default=0),
+        ),
         ("processes", "Processes of this worker that have reported.", sum(1 for each in reports if each)),
         ("healthy", "1 while this worker is well.", int(well)),
         (
@@ -238,14 +274,14 @@ def worker_families(well: bool, reports: Sequence[Mapping[str, Any]], ended: Map
 
 
 def worker_page(report: Callable[[], tuple[bool, Mapping[str, Any]]], ended: Mapping[str, int]) -> Page:
-    """Return the page with a worker's own figures: what it reports, or its processes, and counts of ended ones."""
+    """Return the page of a worker's own figures: the reports of its processes, and the counts of ended ones."""
 
     def answer(accept: str) -> Answer:
         well, found = report()
         body, content_type = exposition(worker_families(well, found.get("workers", [found]), ended), accept)
         return 200, content_type, body
 
-    return _told(answer)
+    return _with_install_hint(answer)
 
 
 def queue_page(using: str) -> Page:
@@ -262,7 +298,7 @@ def queue_page(using: str) -> Page:
             connections.close_all()
         return 200, content_type, body
 
-    return _told(answer)
+    return _with_install_hint(answer)
 
 
 def no_queue_page(accept: str) -> Answer:
@@ -271,8 +307,8 @@ def no_queue_page(accept: str) -> Answer:
     return 404, _TEXT, why.encode()
 
 
-def _told(page: Page) -> Page:
-    """Return a page that says what to install where that is missing."""
+def _with_install_hint(page: Page) -> Page:
+    """Return a page that names the missing extra as status 501."""
 
     def answer(accept: str) -> Answer:
         try:

@@ -15,6 +15,7 @@ from ..enums import (
     FloorKind,
     JobFlag,
     JobState,
+    JobStatus,
     Lane,
     LateAck,
     MemberState,
@@ -27,7 +28,7 @@ from ..enums import (
 )
 from .flow import EmittedEvent, FlowTurn, JobStep, Limit, LimitKey, Member, Workflow
 from .history import Attempt, DeadLetter, JobEvent, JobResult, LeaseEvent
-from .job import Job, JobQuerySet, JobStatus
+from .job import Job, JobQuerySet
 from .lake import LakeConsumer, LakeFigure, LakeSlice, LakeStage, LakeWrite
 from .operators import (
     ApiKey,
@@ -36,7 +37,7 @@ from .operators import (
     OperationKind,
     OperationState,
     OperatorAction,
-    RecurringTask,
+    ReaperTerm,
     SavedFilter,
     Worker,
 )
@@ -52,6 +53,7 @@ from .queue import (
     TopicState,
     UniqueKey,
 )
+from .recurring import RecurringTask
 from .storedjob import Claim, ClaimWaiter, Delayed, LargeObject, LiveJob, Ready, Record, StoredJob
 
 __all__ = [
@@ -61,7 +63,7 @@ __all__ = [
     "JobState", "JobStatus", "JobStep", "LakeConsumer", "LakeFigure", "LakeSlice", "LakeStage", "LakeWrite",
     "Lane", "LargeObject", "LateAck", "LeaseEvent", "Limit", "LimitKey", "LiveJob", "Member", "MemberState",
     "OperationKind", "OperationState", "OperatorAction", "PriorityOrder", "Queue", "QueueFloor",
-    "QueueQuerySet", "QueueRank", "QueueStat", "QueueType", "Ready", "Record", "RecurringTask", "Requeue",
+    "QueueQuerySet", "QueueRank", "QueueStat", "QueueType", "Ready", "ReaperTerm", "Record", "RecurringTask", "Requeue",
     "ResultState", "Route", "SavedFilter", "StoredJob", "Timeline", "TopicState", "TurnKind", "UniqueKey",
     "Worker", "Workflow", "WorkflowState",
 ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""What the models are made of: read-only bases, triggers, JSON as it was written, relations without a foreign key."""
+"""The base of the models: read-only models, triggers, JSON fields, relations without a foreign key."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _refuse(model: Any, call: str) -> NoReturn:
 
 
 class ReadOnlyQuerySet(models.QuerySet[M]):
-    """A queryset that refuses to write, and names the call to use."""
+    """A queryset that refuses writes and names the right call."""
 
     def create(self, *args: Any, **kwargs: Any) -> NoReturn:
         _refuse(self.model, "create")
@@ -43,7 +43,7 @@ class ReadOnlyQuerySet(models.QuerySet[M]):
 
 
 class ReadOnlyManager(models.Manager[M]):
-    """Gives querysets that refuse to write."""
+    """A manager whose querysets refuse writes."""
 
     def get_queryset(self) -> ReadOnlyQuerySet[M]:
         return ReadOnlyQuerySet(self.model, using=self._db)
@@ -52,16 +52,16 @@ class ReadOnlyManager(models.Manager[M]):
 class ReadOnlyModel(models.Model):
     """Base of the models whose rows the engine writes."""
 
-    #: What to call in place of ``create``, ``update`` and ``delete``.
+    #: The right calls instead of ``create``, ``update`` and ``delete``.
     instead: ClassVar[dict[str, str]] = {}
-    #: What a row is called.
+    #: The format of ``str``.
     says: ClassVar[str] = "{0.pk}"
 
     objects: ClassVar[models.Manager[Self]] = ReadOnlyManager()
 
     class Meta:
         abstract = True
-        # Of all that inherit it: what Django does by itself is refused by name as well.
+        # Inherited: writes by Django itself are refused as well.
         base_manager_name = "objects"
 
     def __str__(self) -> str:
@@ -71,7 +71,7 @@ class ReadOnlyModel(models.Model):
         _refuse(type(self), "create" if self._state.adding else "update")
 
     def _save_table(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Refuse ``loaddata`` as well, which does not call ``save``."""
+        """Refuse ``loaddata``, which does not call ``save``."""
         _refuse(type(self), "create")
 
     def delete(self, *args: Any, **kwargs: Any) -> NoReturn:
@@ -82,7 +82,7 @@ class LocalTrigger(pgtrigger.Trigger):
     """A trigger whose text does not depend on the host's settings."""
 
     def compile(self, model: Any) -> compiler.Trigger:
-        """Compile without the host's PGTRIGGER_SCHEMA, so that a host's setting never makes our migrations differ."""
+        """Compile without the host's PGTRIGGER_SCHEMA, so that our migrations are the same everywhere."""
         return compiler.Trigger(
             name=self.name,
             sql=compiler.UpsertTriggerSql(
@@ -99,7 +99,7 @@ class LocalTrigger(pgtrigger.Trigger):
 
 
 class Guard(LocalTrigger):
-    """Refuses the rows that match its condition: SQLSTATE 23514, which Django turns into ``IntegrityError``.
+    """Refuses rows that match its condition with SQLSTATE 23514, in Django an ``IntegrityError``.
 
     The condition is evaluated without a function call, so a legal change costs next to nothing. Maintenance passes with
     ``pgtrigger.ignore("leasequeue.<Model>:<name>")``.
@@ -116,10 +116,10 @@ class Guard(LocalTrigger):
 
 
 class PlainJSONField(models.JSONField):
-    """A ``json`` column: numbers come back as written (``1e300``, ``1.0``), and nothing is parsed on the way in.
+    """A ``json`` column: it returns numbers as written (``1e300``, ``1.0``), and the database does not parse its input.
 
-    Lookups and expressions see it as ``jsonb``, by ``leasequeue_jsonb(column)``: it is null where ``jsonb`` cannot hold
-    what ``json`` can (U+0000, a lone surrogate, a number out of range). An index on an expression of it serves them.
+    Lookups and expressions use ``leasequeue_jsonb(column)``: ``jsonb``, or null for values that only ``json`` can hold
+    (U+0000, a lone surrogate, a number out of range). An index on that expression serves them.
     """
 
     def db_type(self, connection: Any) -> str:
@@ -139,13 +139,13 @@ class PlainJSONField(models.JSONField):
 
 
 def _compares(query: Any) -> bool:
-    """Return whether a query compares the rows that it selects, which PostgreSQL cannot do with ``json``."""
+    """Return whether a query compares its rows, which PostgreSQL cannot do with ``json``."""
     combined = query.combinator or getattr(query, "combined", False)
     return bool(query.distinct or combined or query.group_by is not None)
 
 
 class PlainCol(Col):
-    """The column: ``jsonb`` in an expression; selected as it was written, and as text where rows are compared."""
+    """The column: ``jsonb`` in an expression; selected as written, or as text if rows are compared."""
 
     compared = False
 
@@ -164,7 +164,7 @@ class PlainCol(Col):
 
 
 class AsWritten(models.Func):
-    """The text of such a column, which Python and ``jsonb`` need not be able to read."""
+    """The text of such a column, also of values that Python and ``jsonb`` cannot read."""
 
     output_field = models.TextField()
 
@@ -174,7 +174,7 @@ class AsWritten(models.Func):
 
 
 class PlainKeyTransform(KeyTransform):
-    """A key of the field: ``data__order_id``. It is selected as it was written, and compared as ``jsonb``."""
+    """A key of the field, ``data__order_id``: selected as written, compared as ``jsonb``."""
 
     compared = False
 
@@ -182,7 +182,7 @@ class PlainKeyTransform(KeyTransform):
         root: Any = self
         while isinstance(root, KeyTransform):
             root = root.lhs
-        # What is ordered by stands in the text as "1".
+        # An ORDER BY refers to the column as "1".
         self.compared = _compares(compiler.query) or bool(compiler.query.order_by) or not isinstance(root, PlainCol)
         if self.compared or compiler.query.subquery:
             return sql, params
@@ -191,7 +191,7 @@ class PlainKeyTransform(KeyTransform):
 
 @PlainJSONField.register_lookup
 class PlainIsNull(IsNull):
-    """``data__isnull=``: of the column, also of values that ``jsonb`` cannot hold."""
+    """``data__isnull=`` of the column, also for values that ``jsonb`` cannot hold."""
 
     def process_lhs(self, compiler: Any, connection: Any, lhs: Any = None) -> tuple[str, Any]:
         here = lhs or self.lhs
@@ -201,7 +201,7 @@ class PlainIsNull(IsNull):
 
 
 def _tagged(lookup: Any, compiler: Any, tags: Any) -> tuple[str, list[Any]]:
-    """Return the condition that a job has all of these tags, by their index."""
+    """Return the condition, by an index, that a job has all these tags."""
     lhs: Any = lookup.lhs.lhs if isinstance(lookup.lhs, KeyTransform) else lookup.lhs
     number, _ = compiler.compile(Col(lhs.alias, lhs.target.model._meta.pk))
     numbers = "SELECT t.seq FROM leasequeue_job t WHERE leasequeue_tags(t.meta) @> %s::jsonb"
@@ -223,7 +223,7 @@ class TagExact(django_json.KeyTransformExact):
 
 
 class TagsField(models.JSONField):
-    """The tags of a job. Equality of one, and ``contains`` of several, go by their index."""
+    """The tags of a job. Equality of one, and ``contains`` of several, use their index."""
 
     def get_transform(self, lookup_name: str) -> Any:
         found = super().get_transform(lookup_name)
@@ -263,15 +263,15 @@ class _IsNull(RelatedIsNull):
 
 
 class SameNumber(models.ForeignObject):
-    """The row of another model whose field ``there`` has the value of the field ``here``; ``None`` if there is none."""
+    """The row of another model whose field ``there`` equals the field ``here``; ``None`` without one."""
 
     forward_related_accessor_class = _OrNone
-    empty_strings_allowed = False  # which the admin's EmptyFieldListFilter asks
+    empty_strings_allowed = False  # for the admin's EmptyFieldListFilter
 
     def __init__(
         self, to: Any, here: str = "seq", there: str = "seq", *, related_name: str = "+", **kwargs: Any
     ) -> None:
-        # What Django's migrations and clones say again of every relation of this kind.
+        # Django's migrations and clones pass these again.
         for name in ("on_delete", "from_fields", "to_fields"):
             kwargs.pop(name, None)
         kwargs |= {"null": True, "blank": True, "editable": False, "serialize": False}

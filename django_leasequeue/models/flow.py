@@ -1,4 +1,4 @@
-"""Workflows, limits, the jobs that wait for them, and the steps and events of durable tasks."""
+"""Workflows and limits with their jobs, and the steps and events of durable tasks."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ _LIMITS = {
 
 
 class Limit(ReadOnlyModel):
-    """A limit as the code names it. Each key that jobs give it has its own slots and its own rate."""
+    """A limit as the code names it. Each of its keys has its own slots and rate."""
 
     instead = _LIMITS
     says = "{0.name}"
@@ -75,8 +75,10 @@ class Limit(ReadOnlyModel):
     burst = models.IntegerField(default=0)
     #: Jobs are admitted behind those of other keys: these take turns.
     fair = models.BooleanField(default=False)
-    #: An operator has set it: the code's values wait until that is taken back.
+    #: An operator has set it: the code's values have no effect until a reset.
     pinned = models.BooleanField(default=False)
+    #: The code's newest values, in the order of the fields above; null: it has not named the limit yet.
+    code = models.JSONField(null=True)
     updated_at = models.DateTimeField()
 
     class Meta:
@@ -107,8 +109,6 @@ class LimitKey(ReadOnlyModel):
     #: The starts of the last ``per_ms``: times (microseconds since 1970, rounded up), oldest first; how many at each.
     started = ArrayField(models.BigIntegerField(), null=True)
     counts = ArrayField(models.IntegerField(), null=True)
-    #: The concurrency that its taken slots are known not to exceed: under it a slot is passed on without counting.
-    fits = models.IntegerField(null=True)
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["limit", "key"], name="leasequeue_limitkey_key")]
@@ -118,7 +118,7 @@ class Member(ReadOnlyModel):
     """A job under a limit or in a workflow.
 
     While it may not start it stands in Delayed at a time that never comes. Its row changes only under the lock of its
-    key or of its workflow, or where it gets the slot of another or passes on its own.
+    key or of its workflow.
     """
 
     says = "member {0.seq}"
@@ -140,7 +140,7 @@ class Member(ReadOnlyModel):
     tolerant = models.BooleanField(default=False)
     #: Whether it starts only if its parent fails; else it is removed.
     for_failure = models.BooleanField(default=False, db_default=False)
-    #: When it starts after its parents have ended: so much later, and not before this time.
+    #: Its start after the end of its parents: so much later, and not before this time.
     delay_ms = models.BigIntegerField(null=True)
     not_before = models.DateTimeField(null=True)
     #: Its place among the nodes of its workflow.
@@ -163,15 +163,15 @@ class Member(ReadOnlyModel):
 
 
 class FlowTurn(ReadOnlyModel):
-    """Something that may set other jobs free, written by the transaction in which it happened, read by claimers."""
+    """An event that may make other jobs ready, written by the transaction that causes it, read by claimers."""
 
     says = "turn {0.pk}"
 
     queue = models.ForeignKey(Queue, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, related_name="+")
-    #: Not before this time. Only turns for a rate have one, and are taken by who starts jobs; the others have 1970.
+    #: Not before this time, for events of a rate, which claimers of such jobs take; 1970 for all others.
     at = models.DateTimeField()
     kind = models.SmallIntegerField(choices=TurnKind.choices)
-    #: Of ``ADMIT`` the key, of ``EXTEND`` the workflow, of ``FOLLOW`` the number that the node has still.
+    #: Of ``ADMIT`` the key, of ``EXTEND`` the workflow, of ``FOLLOW`` the node's old job number.
     key = models.BigIntegerField(null=True)
     seqs = ArrayField(models.BigIntegerField(), null=True)
     detail = models.JSONField(null=True)
@@ -188,9 +188,9 @@ class FlowTurn(ReadOnlyModel):
 
 
 class JobStep(ReadOnlyModel):
-    """A step that a job has done (``current().step``): a later delivery gets its value and does not run it again.
+    """A recorded step of a job (``current().step``): later deliveries get its value and do not run it again.
 
-    A sleep and a wait for an event are steps too, without a value as long as they last. Steps go with their job.
+    Sleeps and waits are steps too, without a value while they last. Steps are removed with their job.
     """
 
     instead = {
@@ -207,11 +207,11 @@ class JobStep(ReadOnlyModel):
     name = models.TextField(db_collation="C")
     value = PlainJSONField(null=True)
     done_at = models.DateTimeField()
-    #: The delivery that did it.
+    #: The delivery that recorded it.
     delivery = models.IntegerField()
     #: Of a sleep or a wait: when it ends at the latest.
     until = models.DateTimeField(null=True)
-    #: What it waits for, and the project of that; null when it is over.
+    #: The event that it waits for, and that event's project; null when the wait is over.
     project = models.TextField(db_collation="C", null=True)
     event = models.TextField(db_collation="C", null=True)
 
@@ -233,7 +233,7 @@ class JobStep(ReadOnlyModel):
 
 
 class EmittedEvent(ReadOnlyModel):
-    """An event that was emitted (``emit``), kept for who waits for it until ``expires_at``."""
+    """An emitted event (``emit``), kept for waiting jobs until ``expires_at``."""
 
     instead = {
         "create": "emit(name, payload)",

@@ -1,4 +1,4 @@
-"""What is remembered of a job: its result, dead letter, failed attempts, and the append-only log of its leases."""
+"""The history of jobs: results, dead letters, failed attempts, and the append-only lease log."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .queue import Queue
 
 
 class JobResult(ReadOnlyModel):
-    """How a job ended, kept until ``expires_at``; what was enqueued stays in Job until then."""
+    """The outcome of a job, kept with its StoredJob until ``expires_at``."""
 
     instead = {
         "create": "Queue(name).ack(job, result)",
@@ -56,7 +56,7 @@ class JobResult(ReadOnlyModel):
 
 
 class DeadLetter(ReadOnlyModel):
-    """A dead letter: dead in its own queue, or moved to a dead-letter topic (where it is a record or a job as well)."""
+    """A dead letter: in its own queue, or moved to a dead-letter topic (as a record or a job there)."""
 
     instead = {
         "create": "Queue(name).nack(job, error)",
@@ -72,7 +72,7 @@ class DeadLetter(ReadOnlyModel):
     dead_at = models.DateTimeField()
     expires_at = models.DateTimeField(null=True)
     deliveries = models.IntegerField(default=0)
-    #: Dead in its own queue: this row is its place.
+    #: Dead in its own queue: this row holds it.
     in_place = models.BooleanField(default=True)
     error_type = models.TextField(null=True)
     error = models.TextField(null=True)
@@ -104,7 +104,7 @@ class DeadLetter(ReadOnlyModel):
 
 
 class Attempt(ReadOnlyModel):
-    """A delivery that ended in a failure, an expired lease included. The newest 20 of a job are kept."""
+    """A failed delivery, also by an expired lease. The newest 20 of a job are kept."""
 
     instead = {
         "create": "Queue(name).nack(job, error)",
@@ -148,7 +148,7 @@ class _Logged(ReadOnlyModel):
     kind = models.SmallIntegerField(choices=EventKind.choices)
     node = models.TextField(null=True)
     name = models.TextField(null=True)
-    #: What the jobs of a row have in common beyond that (the cause of a failure, where they went).
+    #: More that the jobs of a row share (the cause of a failure, the target queue).
     detail = models.JSONField(null=True)
 
     class Meta:
@@ -156,10 +156,10 @@ class _Logged(ReadOnlyModel):
 
 
 class LeaseEvent(_Logged):
-    """One statement's change to jobs of one queue and task name, written by that statement; at most 1,000 jobs a row.
+    """The change of one statement to at most 1,000 jobs of one queue and task name, written by that statement.
 
-    The table is partitioned by range of ``id``; the reaper makes partitions ahead and drops old ones.
-    ``txid`` is the writing transaction: readers order by ``(txid, id)``. JobEvent shows the log job by job.
+    The table is partitioned by ranges of ``id``; the reaper makes partitions ahead and drops old ones. ``txid`` is the
+    writing transaction: readers order by ``(txid, id)``. JobEvent shows the log job by job.
     """
 
     id = models.BigAutoField(primary_key=True)
@@ -171,7 +171,7 @@ class LeaseEvent(_Logged):
     deliveries = ArrayField(models.IntegerField(), null=True)
     #: Of claims: milliseconds since the job was ready, in the order of ``seqs``.
     waited = ArrayField(models.IntegerField(), null=True)
-    #: Of endings and releases: milliseconds that the handler ran, where the worker said so.
+    #: Of outcomes and releases: milliseconds that the handler ran, if the worker reported them.
     ran = ArrayField(models.IntegerField(null=True), null=True)
 
     class Meta:
@@ -199,7 +199,7 @@ for _bound in _BOUNDS:
 
 
 class _WithinRow:
-    """Says of the row of the log, which has an index on that, what is asked of one of its jobs."""
+    """A lookup of a job that also bounds the log's row, for its index."""
 
     def as_sql(self: Any, compiler: Any, connection: Any) -> tuple[str, Any]:
         sql, params = super().as_sql(compiler, connection)  # type: ignore[misc]
@@ -228,7 +228,7 @@ for _field, _lookups in (
 
 
 class JobEvent(_Logged):
-    """The lease log job by job: a view. ``id`` is that of the row times 1,024, and the job's place in it."""
+    """The lease log job by job, a view. ``id`` is the row's id times 1,024, plus the job's index in it."""
 
     id = models.BigIntegerField(primary_key=True)
     event = models.BigIntegerField()

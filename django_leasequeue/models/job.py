@@ -11,6 +11,7 @@ from django.db.models.sql import Query
 from django.db.models.sql.datastructures import BaseTable
 from django.db.models.sql.where import AND, XOR, WhereNode
 
+from ..enums import JobStatus
 from .base import PlainJSONField, ReadOnlyModel, ReadOnlyQuerySet, SameNumber, TagExact, TagsContain, TagsField
 from .flow import LimitKey, Member, Workflow
 from .queue import Queue
@@ -30,9 +31,9 @@ class _Named(Protocol):
     def name(self) -> str: ...
 
 
-#: The same rows and columns twice: the one looks at each job where it stands, the other reads the tables of the states.
+#: Two views of the same rows and columns: one finds each job by its number, the other reads the tables of the states.
 BY_NUMBER, BY_STATE = "leasequeue_jobs", "leasequeue_jobs_by_state"
-#: States with a view of their own, whose rows come in an order that is asked for; so have those of FINISHED together.
+#: States with their own view, whose rows can be ordered by an index; the states of FINISHED share another one.
 OF_STATE = {
     state: f"leasequeue_jobs_{state}"
     for state in ("completed", "failed", "cancelled", "ready", "delayed", "waiting", "dead", "leased")
@@ -40,32 +41,15 @@ OF_STATE = {
 OF_FINISHED = "leasequeue_jobs_finished"
 
 
-class JobStatus(models.TextChoices):
-    """The state of a job."""
-
-    #: A limit or a workflow holds it.
-    WAITING = "waiting", "waiting"
-    DELAYED = "delayed", "delayed"
-    READY = "ready", "ready"
-    LEASED = "leased", "leased"
-    COMPLETED = "completed", "completed"
-    FAILED = "failed", "failed"
-    #: A dead letter.
-    DEAD = "dead", "dead"
-    CANCELLED = "cancelled", "cancelled"
-    #: Past its time to live, and not removed yet.
-    EXPIRED = "expired", "expired"
-
-
 FINISHED = (JobStatus.COMPLETED, JobStatus.FAILED, JobStatus.CANCELLED)
 
 
 class JobKeyField(models.TextField):
-    """The key of a job: equality goes by the index of keys, or by the number that a task's id begins with."""
+    """The key of a job: equality uses the index of keys, or the number at the start of a task's id."""
 
 
 class _ByKey:
-    """Finds jobs by the function that knows where a key leads."""
+    """A lookup by ``leasequeue_keyed``, which finds the jobs of keys."""
 
     def as_sql(self: Any, compiler: Any, connection: Any) -> tuple[str, Any]:
         given = self.rhs if isinstance(self, In) else [self.rhs]
@@ -82,7 +66,7 @@ for _lookup in (Exact, In):
 
 
 class JobQuery(Query):
-    """Reads the tables of the states where states are named, and each job where it stands otherwise."""
+    """Reads the tables of the states if the query names states; else it finds each job by its number."""
 
     def get_compiler(self, using: Any = None, connection: Any = None, elide_empty: bool = True) -> Any:
         query: Any = self
@@ -98,9 +82,9 @@ class JobQuery(Query):
 
 
 def _view(where: Any, alias: str) -> str | None:
-    """Return the view to read, if all rows are of some states, and are not looked for by number, key or tags anyway."""
+    """Return the view to read, if the query names states and does not search by number, key or tags."""
     states = _states(where, alias)
-    if states is None or _is_sought(where, alias):
+    if states is None or _is_searched(where, alias):
         return None
     if len(states) == 1:
         return OF_STATE.get(next(iter(states)), BY_STATE)
@@ -108,23 +92,23 @@ def _view(where: Any, alias: str) -> str | None:
 
 
 def _states(node: Any, alias: str) -> set[Any] | None:
-    """Return the states that a condition leaves; ``None``: it does not say."""
+    """Return the states that a condition allows; ``None``: any."""
     if not isinstance(node, WhereNode):
         named = isinstance(node, (Exact, In)) and node.rhs_is_direct_value() and _column(node, alias) == "state"
         return None if not named else {node.rhs} if isinstance(node, Exact) else set(node.rhs)
     found = [_states(child, alias) for child in node.children]
-    told = [states for states in found if states is not None]
-    if node.negated or not told or node.connector == XOR:
+    known = [states for states in found if states is not None]
+    if node.negated or not known or node.connector == XOR:
         return None
     if node.connector == AND:
-        return set.intersection(*told)
-    return set.union(*told) if len(told) == len(found) else None
+        return set.intersection(*known)
+    return set.union(*known) if len(known) == len(found) else None
 
 
-def _is_sought(node: Any, alias: str) -> bool:
-    """Return whether rows are looked for by number, key, workflow or tags."""
+def _is_searched(node: Any, alias: str) -> bool:
+    """Return whether a condition searches by number, key, workflow or tags."""
     if isinstance(node, WhereNode):
-        return any(_is_sought(child, alias) for child in node.children)
+        return any(_is_searched(child, alias) for child in node.children)
     if isinstance(node, (TagExact, TagsContain)):
         return True
     equal = isinstance(node, (Exact, In)) and node.rhs_is_direct_value()
@@ -132,25 +116,25 @@ def _is_sought(node: Any, alias: str) -> bool:
 
 
 def _column(lookup: Any, alias: str) -> str | None:
-    """Return the column of the job that is compared; other tables have such columns, too."""
+    """Return the job's column of a lookup; ``None``: it is of another table."""
     return lookup.lhs.target.column if isinstance(lookup.lhs, Col) and lookup.lhs.alias == alias else None
 
 
 class JobQuerySet(ReadOnlyQuerySet["Job"]):
-    """Jobs. Filters by ``state`` read the small tables of that state; the methods are names for the usual ones.
+    """Jobs. Filters by ``state`` read the small table of that state; methods exist for the usual ones.
 
-    What changes jobs goes through the engine, in batches of 1,000, in the caller's transaction if there is one. Jobs
-    that are in another state by then are left alone.
+    Changes go through the engine, in batches of 1,000, in the caller's transaction if there is one. They skip jobs that
+    have left their state meanwhile.
     """
 
     #: ``django_leasequeue.engine.model_writes``: models know nothing of the engine, so the app gives it to them.
     engine: ClassVar[Any] = None
 
     def select_for_update(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Refuse: the rows of a view are those of the engine, which locks what it changes."""
+        """Refuse: only the engine locks jobs."""
         raise NotSupportedError(
-            "Jobs cannot be locked: workers would wait. cancel(), retry(), run_now() and release() lock what they"
-            " change, and leave alone what is in another state by then."
+            "Jobs cannot be locked: workers would wait. cancel(), retry(), run_now() and release() lock the jobs that"
+            " they change, and skip those in another state."
         )
 
     def waiting(self) -> JobQuerySet:
@@ -158,7 +142,7 @@ class JobQuerySet(ReadOnlyQuerySet["Job"]):
         return self.filter(state=JobStatus.WAITING)
 
     def delayed(self) -> JobQuerySet:
-        """Return the jobs whose time has not come."""
+        """Return the jobs that are not due yet."""
         return self.filter(state=JobStatus.DELAYED)
 
     def ready(self) -> JobQuerySet:
@@ -170,23 +154,23 @@ class JobQuerySet(ReadOnlyQuerySet["Job"]):
         return self.filter(state=JobStatus.LEASED)
 
     def dead(self) -> JobQuerySet:
-        """Return the dead letters that stand in their own queue."""
+        """Return the dead letters in their own queue."""
         return self.filter(state=JobStatus.DEAD)
 
     def completed(self) -> JobQuerySet:
-        """Return the jobs that ended well, and are remembered."""
+        """Return the completed jobs whose result is kept."""
         return self.filter(state=JobStatus.COMPLETED)
 
     def failed(self) -> JobQuerySet:
-        """Return the jobs that failed for good and are no dead letters, and are remembered."""
+        """Return the jobs that failed for good, without dead letters, whose result is kept."""
         return self.filter(state=JobStatus.FAILED)
 
     def cancelled(self) -> JobQuerySet:
-        """Return the jobs that were cancelled, and are remembered, and those that a failed workflow cut off."""
+        """Return the cancelled jobs whose result is kept, and those that a failed workflow cut off."""
         return self.filter(state=JobStatus.CANCELLED)
 
     def finished(self) -> JobQuerySet:
-        """Return the jobs that were completed, failed or were cancelled, and are remembered."""
+        """Return the completed, failed and cancelled jobs whose result is kept."""
         return self.filter(state__in=FINISHED)
 
     def for_task(self, task: str | _HasPath) -> JobQuerySet:
@@ -213,21 +197,21 @@ class JobQuerySet(ReadOnlyQuerySet["Job"]):
         return self.filter(pk__in=held.values("seq"))
 
     def cancel(self, *, running: bool = False) -> int:
-        """Take out the jobs that have not started; return how many. With ``running`` those that run, too.
+        """Cancel the jobs that have not started; return how many. With ``running`` also those that run.
 
-        Who runs one is told at the commit; nothing that it says of the job counts any more.
+        At the commit, the worker of a running job aborts it and drops its result.
         """
         return int(self.engine.cancel(self, running))
 
     def retry(self, *, from_step: str | None = None) -> int:
-        """Bring the dead letters back to the queue that they came from; return how many.
+        """Move the dead letters back to their queue; return how many.
 
-        With ``from_step`` this step and those that were kept after it run again; jobs without it are left alone.
+        With ``from_step`` this step and later ones run again; jobs without the step are skipped.
         """
         return int(self.engine.act(self, "retry", from_step=from_step))
 
     def redrive(self, queue: str, *, from_step: str | None = None) -> int:
-        """Bring the dead letters to another queue of their project; return how many. See ``retry``."""
+        """Move the dead letters to another queue of their project; return how many. See ``retry``."""
         return int(self.engine.act(self, "redrive", to=queue, from_step=from_step))
 
     def discard(self, reason: str) -> int:
@@ -258,9 +242,9 @@ else:
 
 
 class Job(ReadOnlyModel):
-    """A job, from its enqueue until it is forgotten: what was enqueued, where it stands, how it ended.
+    """A job from its enqueue until its result expires: its call, its state, its outcome.
 
-    A view: it is read, and the engine changes what it shows. Records of logs are not among them.
+    A read-only view; the engine changes jobs. It has no records of logs.
     """
 
     Status = JobStatus
@@ -312,7 +296,7 @@ class Job(ReadOnlyModel):
     tags = TagsField(null=True)
     #: The lease that holds it, or that it ended with: ``JobEvent.claim``.
     claim = models.BigIntegerField(null=True)
-    #: What enqueued it, where that said so.
+    #: The origin of its enqueue, if it was given.
     origin = models.TextField(null=True)
 
     #: How it ended; ``None`` while it has not, or when that is forgotten.

@@ -21,7 +21,7 @@ class LakeConsumer(models.Model):
     #: When it last reported, and when its position last moved.
     seen_at = models.DateTimeField()
     moved_at = models.DateTimeField()
-    #: Set when retention went over it; told to the stream once.
+    #: Set when retention has dropped events that it had not read; the stream reports it once.
     overtaken_at = models.DateTimeField(null=True, blank=True)
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""What people run, use and did: workers, recurring tasks, API keys, bulk operations, the audit and saved filters."""
+"""Models for operators: workers, API keys, bulk operations, the audit and saved filters."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from django.db import models
 from django.db.models import Q
 from django.utils import timezone
 
-from .base import Guard, ReadOnlyModel, SameNumber
+from .base import Guard, ReadOnlyModel
 
 
 class Worker(ReadOnlyModel):
@@ -48,50 +48,40 @@ class Worker(ReadOnlyModel):
         indexes = [models.Index(fields=["seen_at"], name="leasequeue_worker_seen")]
 
 
-class RecurringTask(models.Model):
-    """A cron line. ``last_tick_at`` moves with the enqueue in one transaction, so each tick runs once."""
+class ReaperTerm(ReadOnlyModel):
+    """The leader of the reapers, in the only row. A transaction that locks the row delays the next term."""
 
-    name = models.CharField(max_length=128, unique=True)
-    schedule = models.CharField(max_length=128)
-    timezone = models.CharField(max_length=64, default="UTC")
-    task = models.TextField()
-    args = models.JSONField(default=list, blank=True)
-    kwargs = models.JSONField(default=dict, blank=True)
-    backend = models.CharField(max_length=64, default="default")
-    queue_name = models.CharField(max_length=255, blank=True, default="")
-    priority = models.SmallIntegerField(null=True, blank=True)
-    enabled = models.BooleanField(default=True)
-    from_settings = models.BooleanField(default=False, editable=False)
-    last_tick_at = models.DateTimeField(null=True, blank=True)
-    next_tick_at = models.DateTimeField(null=True, blank=True)
-    #: The job of the last tick; ``None`` where the task's backend is not ours.
-    last_seq = models.BigIntegerField(null=True, editable=False)
-    last_job = SameNumber("leasequeue.Job", here="last_seq")
-    created_at = models.DateTimeField(auto_now_add=True)
+    instead = {"create": "a reaper", "update": "a reaper", "delete": "nothing: the next term follows"}
+    says = "{0.holder}"
 
-    #: Seconds that it is overdue: of rows that ``reaper.concerns.recurring`` returns.
-    late: float | None
-
-    class Meta:
-        indexes = [models.Index(fields=["next_tick_at"], name="leasequeue_recurring_next")]
-
-    def __str__(self) -> str:
-        return self.name
+    term = models.BigIntegerField(primary_key=True)
+    single = models.BooleanField(unique=True, default=True)
+    #: The leader raises it every few seconds.
+    beat = models.BigIntegerField(default=0)
+    #: Empty when the leader has resigned.
+    holder = models.TextField()
+    address = models.TextField()
+    began_at = models.DateTimeField()
+    beat_at = models.DateTimeField()
+    #: The state of the leader's duties at its last beat.
+    duties = models.JSONField(default=list)
 
 
 class ApiScope(models.TextChoices):
-    """What a key may do."""
+    """The permissions of a key."""
 
-    READ = "read", "read: state, list, diff, watch"
+    READ = "read", "read: state, list, diff, watch; arguments of tasks without secrets"
     WRITE = "write", "write: append records, ack, nack, extend"
     DELETE = "delete", "delete: topics and records"
     ADMIN = "admin", "admin: create and configure topics"
     PROJECTS = "projects", "projects: act for every project (X-Project-Id)"
     EMIT = "emit", "emit: events that jobs wait for"
+    PAYLOADS = "payloads", "payloads: arguments of tasks in full, and claims of tasks"
+    METRICS = "metrics", "metrics: figures for Prometheus"
 
 
 class ApiKey(models.Model):
-    """A key of the HTTP doors. The secret is shown once, when the key is made; only its SHA-256 is kept."""
+    """A key of the HTTP APIs. The secret is shown once; only its SHA-256 is kept."""
 
     name = models.CharField(max_length=128, help_text="Who uses it, and for what.")
     #: The public part of the token: finds the row.
@@ -111,14 +101,16 @@ class ApiKey(models.Model):
     created_at = models.DateTimeField(auto_now_add=True)
     expires_at = models.DateTimeField(null=True, blank=True)
     revoked_at = models.DateTimeField(null=True, blank=True)
-    #: To the minute: a request does not write.
+    #: To the minute, so that most requests do not write.
     last_used_at = models.DateTimeField(null=True, blank=True, editable=False)
 
     class Meta:
         verbose_name = "API key"
         constraints = [
             models.CheckConstraint(
-                condition=Q(scopes__contained_by=["read", "write", "delete", "admin", "projects", "emit"]),
+                condition=Q(
+                    scopes__contained_by=["read", "write", "delete", "admin", "projects", "emit", "payloads", "metrics"]
+                ),
                 name="leasequeue_apikey_scopes",
             ),
             models.CheckConstraint(
@@ -137,13 +129,13 @@ class ApiKey(models.Model):
         return "expired" if self.expires_at is not None and self.expires_at <= timezone.now() else "active"
 
     def clean(self) -> None:
-        """Refuse a key for every project that is limited to some topics: prefixes say nothing of others' topics."""
+        """Refuse a key for every project with topics: their prefixes mean nothing in other projects."""
         if ApiScope.PROJECTS in self.scopes and self.topics:
             raise ValidationError("A key with the scope projects cannot be limited to topics: make a key for each.")
 
 
 class OperationKind(models.TextChoices):
-    """What is done with each dead letter."""
+    """The action on each dead letter."""
 
     RETRY = "retry", "retry"
     REDRIVE = "redrive", "redrive to another queue"
@@ -166,9 +158,9 @@ ACTIVE = (OperationState.PENDING, OperationState.RUNNING, OperationState.PAUSED)
 
 
 class BulkOperation(ReadOnlyModel):
-    """One operation over the dead letters of a selection, or of a filter as it stood at ``frozen_at``.
+    """One operation over selected dead letters, or over those that matched a filter at ``frozen_at``.
 
-    Progress is written in the transaction of each batch, so it goes on after any crash exactly where it was.
+    The transaction of each batch writes the progress, so after a crash it continues exactly there.
     """
 
     instead = {
@@ -179,13 +171,13 @@ class BulkOperation(ReadOnlyModel):
 
     kind = models.CharField(max_length=8, choices=OperationKind.choices)
     state = models.CharField(max_length=9, choices=OperationState.choices, default=OperationState.PENDING)
-    #: Tenant and queue that it is about; null: all of them.
+    #: Its tenant and queue; null: all.
     project = models.CharField(max_length=256, null=True, blank=True)
     queue = models.CharField(max_length=255, null=True, blank=True)
     #: The filter as a query string; and the numbers of a selection, in place of it.
     filters = models.TextField(default="", blank=True)
     seqs = ArrayField(models.BigIntegerField(), null=True, blank=True)
-    #: Later dead letters are not touched.
+    #: Later dead letters are not changed.
     frozen_at = models.DateTimeField()
     target = models.CharField(max_length=255, null=True, blank=True)
     rate = models.FloatField(null=True, blank=True, help_text="jobs a second; empty: as fast as it goes")
@@ -195,10 +187,10 @@ class BulkOperation(ReadOnlyModel):
     from_step = models.TextField(null=True, blank=True)
     user_id = models.CharField(max_length=64, default="", blank=True)
     username = models.CharField(max_length=255, default="", blank=True)
-    #: What the confirmation page counted; capped: there may be more.
+    #: The count on the confirmation page; capped: there may be more.
     expected = models.BigIntegerField(null=True)
     expected_capped = models.BooleanField(default=False)
-    #: Dead letters that were looked at, that were changed, that were left alone, and why.
+    #: Dead letters that were read, changed, skipped, and the reasons to skip.
     looked_at = models.BigIntegerField(default=0)
     done = models.BigIntegerField(default=0)
     conflicts = models.BigIntegerField(default=0)
@@ -216,7 +208,7 @@ class BulkOperation(ReadOnlyModel):
 
     class Meta:
         default_permissions = ("view",)
-        # What the reaper looks for, again and again.
+        # For the reaper.
         indexes = [models.Index(fields=["id"], name="leasequeue_operation_active", condition=Q(state__in=ACTIVE))]
         constraints = [
             models.UniqueConstraint(
@@ -237,14 +229,14 @@ class BulkOperation(ReadOnlyModel):
 
     @property
     def is_active(self) -> bool:
-        """Whether it still may do something."""
+        """Whether it is not over."""
         return self.state in ACTIVE
 
 
 class OperatorAction(models.Model):
-    """One line of the audit. It is written once; nothing changes it.
+    """One line of the audit, never changed.
 
-    Users are kept as text, so that a line outlives its user, and the user may be in another database.
+    Users are text, so that a line outlives its user, who may be in another database.
     """
 
     at = models.DateTimeField()
@@ -298,6 +290,8 @@ class SavedFilter(models.Model):
     owner_name = models.CharField(max_length=255, default="", blank=True)
     shared = models.BooleanField(default=False)
     query = models.TextField(help_text="the filter as a query string")
+    #: The page that it is for: ``deadletters`` or ``jobs``.
+    page = models.CharField(max_length=16, default="deadletters", db_default="deadletters")
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:

@@ -1,4 +1,4 @@
-"""A queue or log with its options, and the rows that a queue has once: state, floors, ranks, samples and taken keys."""
+"""Queues and logs with their options, and their tables: state, floors, ranks, samples, taken keys."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from .base import Guard, ReadOnlyModel
 
 
 class QueueQuerySet(models.QuerySet["Queue"]):
-    """Queues. What writes goes through the engine: with its checks, and nothing of a deleted queue is left behind."""
+    """Queues. Writes go through the engine, which checks options and removes everything of a deleted queue."""
 
     #: ``django_leasequeue.engine.model_writes``: models know nothing of the engine, so the app gives it to them.
     engine: ClassVar[Any] = None
@@ -51,7 +51,7 @@ class QueueQuerySet(models.QuerySet["Queue"]):
         return made
 
     def update(self, **values: Any) -> int:
-        """Change options of all these queues; raise ``InvalidOption`` for what no queue may have."""
+        """Change options of all these queues; ``InvalidOption``: a value is invalid."""
         return super().update(**self.engine.checked(values))
 
     def delete(self) -> tuple[int, dict[str, int]]:
@@ -61,7 +61,7 @@ class QueueQuerySet(models.QuerySet["Queue"]):
 
 
 class Queue(models.Model):
-    """A topic of type queue or log, owned by a project (tenant). docs/reference/queue-options.md explains them.
+    """A topic of type queue or log, owned by a project (tenant); see docs/reference/queue-options.md for options.
 
     ``create``, ``save``, ``update`` and ``delete`` go through the engine.
     """
@@ -80,7 +80,7 @@ class Queue(models.Model):
     late_ack = models.CharField(max_length=6, choices=LateAck.choices, default=OPTIONS["late_ack"].default)
     leases_durable = models.BooleanField(default=OPTIONS["leases_durable"].default)
     claim_jitter_ms = models.IntegerField(default=OPTIONS["claim_jitter_ms"].default)
-    # The previous release, which knows nothing of it, makes queues during a deploy.
+    # ``db_default``: during a deploy the previous release makes queues without it.
     concurrency = models.IntegerField(default=OPTIONS["concurrency"].default, db_default=0)
 
     max_deliveries = models.IntegerField(default=OPTIONS["max_deliveries"].default)
@@ -104,8 +104,10 @@ class Queue(models.Model):
     metadata = models.JSONField(default=dict, blank=True)
 
     dead_lettered = models.BigIntegerField(default=0, editable=False)
-    #: Floors that stood above a waiting job, and were lowered.
+    #: Floors that were lowered because they stood above a waiting job.
     floors_mended = models.BigIntegerField(default=0, db_default=0, editable=False)
+    #: A task was enqueued here: workers without the option ``queues`` take it.
+    holds_tasks = models.BooleanField(default=False, db_default=False, editable=False)
     paused_at = models.DateTimeField(null=True, blank=True)
     created_at = models.DateTimeField(auto_now_add=True)
     updated_at = models.DateTimeField(auto_now=True)
@@ -169,7 +171,7 @@ class Queue(models.Model):
         using: str | None = None,
         update_fields: Iterable[str] | None = None,
     ) -> bool:
-        """Write through the engine: also what ``loaddata`` writes, which does not call ``save``."""
+        """Write through the engine, also for ``loaddata``, which does not call ``save``."""
         engine = QueueQuerySet.engine
         return bool(engine.save(self, using, new=force_insert, there=force_update, fields=update_fields, loaded=raw))
 
@@ -194,18 +196,18 @@ class TopicState(ReadOnlyModel):
     #: The highest number that was ever removed; the topic's head is that or the highest live one.
     head_seq = models.BigIntegerField(default=0, db_default=0)
     last_write_at = models.DateTimeField(null=True)
-    #: What a cap or a TTL took away, for readers that come too late.
+    #: The records that a cap or a TTL has removed, for late readers.
     gap_from = models.BigIntegerField(null=True)
     gap_to = models.BigIntegerField(null=True)
     gap_count = models.BigIntegerField(default=0, db_default=0)
     gap_reason = models.CharField(max_length=8, null=True)
-    #: At most this many live records and bytes, where a cap asks for it; null: count again.
+    #: Upper bounds of live records and bytes, for a cap; null: count again.
     records = models.BigIntegerField(null=True)
     bytes = models.BigIntegerField(null=True)
 
 
 class Route(ReadOnlyModel):
-    """A queue that was moved to another database. The rows in ``LEASEQUEUE["DATABASE"]`` count, of all databases."""
+    """A queue that was moved to another database. Only the rows in ``LEASEQUEUE["DATABASE"]`` count."""
 
     instead = {"create": "manage.py leasequeue_queues move", "update": "manage.py leasequeue_queues move"}
     says = "{0.name}: {0.source} -> {0.alias}"
@@ -218,6 +220,8 @@ class Route(ReadOnlyModel):
     moved_at = models.DateTimeField()
     #: When no job was left at the source; until then leases are claimed and settled there.
     drained_at = models.DateTimeField(null=True)
+    #: Transactions at the source that may still add jobs there; ``None`` until every process knows of the move.
+    writers = ArrayField(models.TextField(), null=True)
 
     class Meta:
         default_permissions = ()
@@ -225,9 +229,11 @@ class Route(ReadOnlyModel):
 
 
 class Timeline(ReadOnlyModel):
-    """One row per timeline of the server, which a promoted standby changes, written by the reaper.
+    """One row per timeline of the server, which a promoted standby changes, in each epoch; written by the reaper.
 
-    A row that a standby has seen proves that everything up to ``sealed`` and below ``horizon`` reached it as well.
+    A row that a standby or a dump has proves that everything up to ``sealed`` and below ``horizon`` reached it as well.
+    ``mark`` is the transaction that wrote the row: where the row was written by another, the rows of this database were
+    copied, and an epoch begins (``engine/epoch.py``). The upper 32 bits of ``timeline`` are the epoch.
     """
 
     says = "timeline {0.timeline}"
@@ -241,13 +247,15 @@ class Timeline(ReadOnlyModel):
     #: Every transaction below this one has ended.
     horizon = models.BigIntegerField()
     noted_at = models.DateTimeField()
+    #: The identifier of the database system; empty where the role may not see it.
+    system = models.TextField(db_default="")
 
 
 class QueueFloor(ReadOnlyModel):
-    """A bound of a queue that only rises: the highest row of a kind and rank counts, lower ones are removed.
+    """A bound of a queue that only rises: the highest row of a kind and rank counts; lower ones are removed.
 
-    Rows are added, never updated: a row that is updated under a held snapshot would grow a chain of versions that every
-    reader walks, and its lock would make claims wait for its holder.
+    Rows are added, never updated: updates under an old snapshot would grow a chain of row versions for every reader,
+    and their lock would delay claims.
     """
 
     says = "floor of queue {0.queue_id}, kind {0.kind}, rank {0.rank}"
@@ -260,7 +268,7 @@ class QueueFloor(ReadOnlyModel):
     rank = models.SmallIntegerField(default=0)
 
     class Meta:
-        # Read from its end: what was removed lies in front.
+        # Read from its end, past the entries of removed rows.
         indexes = [models.Index(fields=["queue", "kind", "rank", "value"], name="leasequeue_floor_place")]
 
 
@@ -302,8 +310,8 @@ class QueueStat(ReadOnlyModel):
 class UniqueKey(ReadOnlyModel):
     """A key that a call with ``unique_until``, ``unique_for`` or ``on_conflict``, or a task with a key, has taken.
 
-    Its row is the lock under which callers decide about the key. Whether it is free is said by where its job stands;
-    the row stays until the next call takes it, or until its job is gone.
+    Callers decide about a key under the lock of its row. The state of its job says whether the key is free; the row
+    stays until another call takes it, or until its job is gone.
     """
 
     says = "unique key {0.key}"

@@ -1,26 +1,21 @@
-"""StoredJob, what was enqueued; Ready, Delayed, Record and Claim, of which one holds its number; claims that wait."""
+"""StoredJob; Ready, Delayed, Record and Claim, one of which holds its number; waiting claims."""
 
 from __future__ import annotations
-
-from datetime import UTC, datetime
 
 import pgtrigger
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models import F, Q
 
-from ..enums import Lane
+from ..enums import JobFlag, Lane
+from ..words import CUT_OFF
 from .base import Guard, LocalTrigger, PlainJSONField, ReadOnlyModel, SameNumber
 from .queue import Queue
 
-#: What enqueue wrote stays: another payload is another job (the edit of a dead letter makes one).
+#: Columns that never change: another payload is another job (the edit of a dead letter makes one).
 FROZEN = ("seq", "queue_id", "rank", "name", "tag", "data", "meta", "body", "origin", "created_at")
 
-#: From this time on stand the jobs of which others before them in their workflow failed or were cancelled.
-CUT_OFF = datetime(9001, 1, 1, tzinfo=UTC)
-
-#: Each statement of ours that deletes jobs marks itself; the mark is worth nothing to a later one of the same
-#: transaction. One look for a statement, none for a row.
+#: Our statements that delete jobs set a mark, valid for one statement; the trigger checks it once for each statement.
 _BY_HAND = "current_setting('leasequeue.removes', true) IS DISTINCT FROM statement_timestamp()::text"
 
 
@@ -38,7 +33,7 @@ _INSTEAD = {
 
 
 class _Enqueued(ReadOnlyModel):
-    """Columns that a job and its view have."""
+    """The common columns of a job and its view."""
 
     instead = _INSTEAD
     says = "job {0.seq}"
@@ -70,16 +65,16 @@ class _Enqueued(ReadOnlyModel):
 class StoredJob(_Enqueued):
     """A job of a queue, or a record of a log, as it was enqueued.
 
-    Its number stands in exactly one place: Ready, Delayed, Claim (leased), DeadLetter (dead in place), Record (of a
-    log) or JobResult (finished and remembered). The row is not updated while all goes well. There is no foreign key in
-    the database: its check would cost one extra query per row on every enqueue.
+    Exactly one table has its number: Ready, Delayed, Claim (leased), DeadLetter (dead in place), Record (of a log) or
+    JobResult (finished and kept). Without failures the row is never updated. There is no foreign key: its check would
+    cost a query per row on every enqueue.
     """
 
     seq = models.BigAutoField(primary_key=True)
     queue = models.ForeignKey(Queue, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, related_name="+")
-    #: Set where the job was moved to another place of its order (the back); else its place is its number.
+    #: Set if the job was moved in the order (to the back); else its position is its number.
     position = models.BigIntegerField(null=True)
-    #: ``key`` was made of ``seq`` and a random end: it leads to its job without an index.
+    #: ``key`` is made of ``seq`` and a random suffix: it finds its job without an index.
     generated = models.BooleanField(default=False, db_default=False)
 
     class Meta:
@@ -114,7 +109,7 @@ class StoredJob(_Enqueued):
 
 
 class LiveJob(_Enqueued):
-    """A job with its place beside it: a view for pages and checks, one row a job that has not ended."""
+    """A live job with its state, a view for pages and checks."""
 
     seq = models.BigIntegerField(primary_key=True)
     queue = models.ForeignKey(Queue, on_delete=models.DO_NOTHING, db_constraint=False, related_name="+")
@@ -140,10 +135,10 @@ class LiveJob(_Enqueued):
 
 
 class LargeObject(ReadOnlyModel):
-    """An object in a storage: noted before it is uploaded, forgotten after it is removed there.
+    """An object in a storage: its row exists from before the upload until after the removal there.
 
-    ``seq`` is the job that it belongs to; null: it was noted, and no transaction has given it to a job yet; 0: it is
-    being removed, and cannot be given to a job any more. The job itself holds the reference that readers follow.
+    ``seq`` is its job; null: no transaction has given it to a job yet; 0: it is being removed, and no job can take it.
+    The job itself holds the reference for readers.
     """
 
     says = "object {0.name}"
@@ -164,11 +159,10 @@ class LargeObject(ReadOnlyModel):
 
 
 class Ready(ReadOnlyModel):
-    """A job that a claim may take: it is ready if and only if it has a row here.
+    """A ready job: a job is ready if and only if it has a row here.
 
-    Claim order is (rank, position). The fresh lane holds jobs whose positions only rise, so that a floor can keep
-    claims from walking over dead index entries; the other one holds those that came back to an old place. A claim
-    merges both.
+    Claim order is (rank, position). Positions of the fresh lane only rise, so a floor lets claims skip dead index
+    entries; the other lane has jobs that returned to an old position. A claim merges both.
     """
 
     instead = _INSTEAD
@@ -182,7 +176,7 @@ class Ready(ReadOnlyModel):
     deliveries = models.IntegerField(default=0)
     rank = models.SmallIntegerField()
     lane = models.SmallIntegerField(choices=Lane.choices)
-    #: What an ack or nack of the job has to look at: see ``enums.JobFlag``.
+    #: See ``words.JobFlag``.
     flags = models.SmallIntegerField(default=0)
     max_deliveries = models.IntegerField(null=True)
     expires_at = models.DateTimeField(null=True)
@@ -253,20 +247,19 @@ class Record(ReadOnlyModel):
         ]
 
 
-#: What jobs held that a claim does not hold any more is handed over in the transaction that took them out, and a
-#: claimer is woken.
+#: Jobs that a claim does not hold any more leave a turn in the transaction that took them out, and a claimer is woken.
 _NOTE_LEFT = """
-    PERFORM leasequeue_left(OLD.queue_id, OLD.flags,
+    PERFORM leasequeue_leave_turns(OLD.queue_id, OLD.flags,
         ARRAY(SELECT unnest(OLD.seqs) EXCEPT SELECT unnest(NEW.seqs)));
     RETURN NULL;
 """
 
 
 class Claim(ReadOnlyModel):
-    """The jobs of one claim call that are not settled yet: a job is leased if and only if its number is in ``seqs``.
+    """The unsettled jobs of one claim call: a job is leased if and only if its number is in ``seqs``.
 
-    ``token`` fences late workers: no two claims have the same, also across a crash of the server. Extending some of a
-    claim's jobs to another deadline splits the row: the parts have the same token.
+    ``token`` fences late workers: it is unique, also across a crash of the server. To extend only some jobs splits the
+    row: the parts have the same token.
     """
 
     instead = {
@@ -283,7 +276,7 @@ class Claim(ReadOnlyModel):
     created_at = models.DateTimeField()
     ttl_ms = models.BigIntegerField()
     grace_ms = models.BigIntegerField(default=0)
-    part = models.SmallIntegerField(default=0)
+    part = models.BigIntegerField(default=0)
     #: The flags of its jobs, together, and ``JobFlag.MIXED`` where they do not all have ``name``.
     flags = models.SmallIntegerField(default=0)
     node = models.TextField()
@@ -307,16 +300,16 @@ class Claim(ReadOnlyModel):
                 name="flow",
                 when=pgtrigger.After,
                 operation=pgtrigger.UpdateOf("seqs") | pgtrigger.Delete,
-                condition=pgtrigger.Condition("OLD.flags & 384 <> 0"),
+                condition=pgtrigger.Condition(f"OLD.flags & {int(JobFlag.FLOW | JobFlag.RATED)} <> 0"),
                 func=_NOTE_LEFT,
             )
         ]
 
 
 class ClaimWaiter(ReadOnlyModel):
-    """One claimer of a coalescing window, in whatever server process it waits.
+    """One claimer of a coalescing window, of any server process.
 
-    The table is unlogged: its rows live for one window, and a crash only makes the claimers ask again.
+    The table is unlogged: its rows live for one window, and after a crash the claimers ask again.
     """
 
     says = "claim waiter {0.pk}"
@@ -330,7 +323,7 @@ class ClaimWaiter(ReadOnlyModel):
     joined_at = models.DateTimeField()
     closes_at = models.DateTimeField()
     dealt_at = models.DateTimeField(null=True)
-    #: The claim that it was dealt; null when nothing was left.
+    #: Its claim; null if no job was left.
     claim = models.BigIntegerField(null=True)
 
     class Meta:

@@ -1,7 +1,7 @@
 """Waiting without polling: one LISTEN connection a process and database, fanned out to threads and to asyncio.
 
-The worker, the queue API and the HTTP doors wait with it; it imports the engine's connections only. Start at
-`listener.py`: the thread that listens; `alarms` and `replies` are what its callers wait on.
+The worker, the queue API and the HTTP APIs wait with it; it imports the engine's connections only. Start at
+`listener.py`, the thread that listens; its callers wait on `alarms` and `replies`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Alarms that wake one caller, in a thread or in an event loop, and the fallback polling interval."""
+"""Alarms that wake one caller, in a thread or in an event loop, and the fallback that polls without LISTEN."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from typing import Any
 
 from .listener import Listener
 
-#: Fallback polling interval in seconds (LISTEN is off, or its connection is down): doubled from, up to.
+#: First and longest polling interval in seconds while LISTEN is off or its connection is down; doubled each time.
 FIRST_POLL, LAST_POLL = 0.025, 0.5
 
 
-class Patience:
-    """The longest sleep of a caller: short, and doubled each time, while no notification can come."""
+class FallbackPoll:
+    """Bounds how long a caller sleeps while no notification can arrive: briefly first, then doubled each time."""
 
     def __init__(self) -> None:
         self._step = FIRST_POLL
 
     def limit(self, timeout: float, live: bool) -> float:
-        """Return the seconds to sleep at most of ``timeout``; ``live``: whether a notification ends the sleep."""
+        """Return how many of ``timeout`` seconds to sleep; ``live``: a notification will end the sleep."""
         if live:
             self._step = FIRST_POLL
             return timeout
@@ -37,7 +37,7 @@ class Alarm:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._lock.acquire()
-        #: Set by the owner while a ``wake`` is worth its cost; the first one takes it back.
+        #: The owner sets it while a ``wake`` is worth its cost; the first ``wake`` clears it.
         self.sleeping = False
 
     def wake(self) -> None:
@@ -53,7 +53,7 @@ class Alarm:
         return self._lock.acquire(timeout=-1 if timeout is None else max(0.0, timeout))
 
     def doze(self, timeout: float | None, unless: Callable[[], object]) -> None:
-        """Sleep until a ``wake``, while one is worth its cost, ``unless`` there is something to do by now."""
+        """Sleep until a ``wake``, and say so by ``sleeping``; not if ``unless`` finds work by now."""
         self.sleeping = True
         if not unless():
             self.wait(timeout)
@@ -82,11 +82,11 @@ class AsyncAlarm(Alarm):
 
 @asynccontextmanager
 async def waking(listener: Listener, queue_ids: Sequence[int]) -> AsyncIterator[Callable[[float], Awaitable[bool]]]:
-    """Yield the call by which a coroutine sleeps until queues may have jobs, or so long; look first, and after it."""
-    alarm, patience = AsyncAlarm(), Patience()
+    """Yield ``sleep(timeout)``, which ends early when one of the queues may have jobs. Look before and after it."""
+    alarm, fallback = AsyncAlarm(), FallbackPoll()
     watch = listener.watch(queue_ids, alarm.wake)
     try:
         await watch.async_ready()
-        yield lambda timeout: alarm.wait(patience.limit(timeout, watch.live))
+        yield lambda timeout: alarm.wait(fallback.limit(timeout, watch.live))
     finally:
         watch.close()

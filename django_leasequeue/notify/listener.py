@@ -1,4 +1,4 @@
-"""The listener: who waits for what, and the thread that keeps one connection listening for all of them."""
+"""The listener: a thread that keeps one LISTEN connection for all callers of this process, and their subscriptions."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ from .. import conf
 from ..conf import process
 from ..engine import pool
 from ..engine.outage import FIRST_RETRY, LAST_RETRY, Outage
-from .session import JOBS, Session, WakeUpPipe
+from .session import JOBS, Deaf, Session, WakeUpPipe, listen_dsn
 
 logger = logging.getLogger("django_leasequeue.notify")
 
-#: Seconds that a lock is kept after its last waiter left: taking and giving it for each job would cost more.
+#: Seconds that a lock is kept after its last waiter left: to take and release it for each job would cost more.
 LINGER = 0.5
-#: Seconds that a channel is listened to after its last subscriber left: callers who come one after the other need no
-#: LISTEN and UNLISTEN each.
+#: Seconds from the last subscriber's end to UNLISTEN: the next one often comes before.
 CHANNEL_LINGER = 5.0
 #: Seconds without a waiting caller after which the connection is closed.
 IDLE_CLOSE = 10.0
-#: Seconds between two signs of life on a silent connection.
+#: Seconds between heartbeats on a silent connection.
 HEARTBEAT = 20.0
-#: Seconds between looks while transactions run that began before the lock was held: doubled from, up to.
-FIRST_LOOK, LAST_LOOK = 0.005, 0.25
-#: Seconds of a pause after others were woken: they get the interpreter 0.07 to 0.3 ms earlier than from a thread that
-#: goes on.
-BREATH = 0.00001
-#: Seconds that listening may take to begin; after them the caller polls until it has begun.
+#: First and longest pause between polls while transactions run that began before our lock was held; doubled each time.
+FIRST_POLL, LAST_POLL = 0.005, 0.25
+#: Seconds of a sleep that gives the GIL to the threads that were just woken: they start 0.07 to 0.3 ms earlier.
+YIELD_GIL = 0.00001
+#: Seconds until the listener tries again after its connection did not receive its own notification.
+RETRY_PROOF = 60.0
+#: Seconds that a caller waits for its subscription; after them it polls until the subscription is live.
 READY_TIMEOUT = 5.0
 
 
@@ -54,12 +54,12 @@ class Subscription:
 
     @property
     def live(self) -> bool:
-        """Whether notifications reach us now, or producers see that this caller waits; else the caller has to poll."""
+        """Whether notifications arrive now, or producers see that this caller waits; else the caller has to poll."""
         listening, held = self._listener._listening, self._listener._held
         return all(key in held or key in listening for key in self.keys)
 
     def wait_ready(self, timeout: float = READY_TIMEOUT) -> bool:
-        """Wait until this is in effect; return False if one has to poll: no connection now, or none is wanted."""
+        """Wait until this is in effect; return False if the caller has to poll: no connection, or none is wanted."""
         try:
             return self.ready.result(timeout)
         except FutureTimeoutError:
@@ -74,7 +74,7 @@ class Subscription:
             return False
 
     def close(self) -> None:
-        # The thread sees it with its next sign of life: a wake-up for each request would cost more.
+        # The thread sees it at its next heartbeat: a wake-up for each request would cost more.
         listener = self._listener
         with listener._lock:
             for key in self.keys:
@@ -98,8 +98,8 @@ S = TypeVar("S", bound=Subscription)
 class Listener:
     """One LISTEN connection for all callers in this process that wait on one database.
 
-    It connects when a caller waits, comes back by itself when it is lost (callers are then woken to look again), and
-    closes when none has waited for a while. All poll with ``LISTEN_DSN = ""``, or behind a pooler without one.
+    It connects for the first caller, reconnects by itself (callers then wake up and look), and closes when idle.
+    Callers poll if ``LISTEN_DSN`` is "", or behind a pooler without one.
     """
 
     def __init__(self, using: str) -> None:
@@ -108,34 +108,39 @@ class Listener:
         self._wakeup = WakeUpPipe()
         self._thread: threading.Thread | None = None
         self._closing = threading.Event()
-        #: By channel and by queue id.
+        #: Keys are channels and queue ids.
         self._callers: dict[str | int, set[Subscription]] = {}
         self._waiting_ready: list[Subscription] = []
         # What is in effect on the connection; changed by the thread only, under the lock.
         self._listening: set[str] = set()
-        #: Locks: queue id -> mark, None when every transaction that does not know of the lock has ended.
+        #: Queue id -> transaction mark; None: every transaction that began before our lock has ended.
         self._held: dict[int, int | None] = {}
-        #: What has no caller any more -> when the last one left (monotonic).
+        #: Key without callers -> when the last one left (monotonic).
         self._left: dict[str | int, float] = {}
+        #: Values of ``LISTEN_DSN`` that have delivered a notification.
+        self._proven: set[str | None] = set()
+        #: Whether the last test notification did not arrive.
+        self._deaf = False
         self._outage = Outage(logger, "LISTEN connection lost", "LISTEN connection is back", database=using)
+        self._silence = Outage(logger, "No notification reaches this process", "Notifications come", database=using)
 
     @property
     def polls(self) -> bool:
-        dsn = conf.settings.LISTEN_DSN
+        dsn = listen_dsn(self.using)
         return dsn == "" or (dsn is None and not pool.prepares(self.using))
 
     def subscribe(self, channel: str, callback: Callable[[str | None], None]) -> Subscription:
-        """Hear a channel, from ``ready`` on; of ``JOBS`` all but ready jobs, which ``watch`` is for.
+        """Subscribe to a channel, from ``ready`` on; use ``watch`` for ready jobs, which ``JOBS`` leaves out.
 
-        ``callback`` gets each payload, and ``None`` when the connection came back after a loss: something may have been
-        missed, look yourself. It runs in the listener's thread: it must be quick and must not block.
+        ``callback`` gets each payload, and ``None`` after a reconnect, when notifications may be missing: look
+        yourself. It runs in the listener's thread: it must be quick and must not block.
         """
         if not channel or len(channel.encode()) > 63:
-            raise ValueError(f"a channel is a name of 1 to 63 bytes; it is {channel!r}.")
+            raise ValueError(f"channel must be a name of 1 to 63 bytes; it is {channel!r}.")
         return self._add(Subscription(self, (channel,), callback))
 
     def watch(self, queue_ids: Sequence[int], callback: Callable[[], None]) -> Watch:
-        """Have ``callback``, as of ``subscribe``, called when jobs may be ready. Wait for ``ready``, then look once."""
+        """Call ``callback`` (as of ``subscribe``) when jobs may be ready. Wait for ``ready``, then look once."""
         return self._add(Watch(self, tuple(dict.fromkeys(queue_ids)), callback))
 
     def _add(self, entry: S) -> S:
@@ -146,7 +151,10 @@ class Listener:
             if (live := entry.live) or self.polls or self._closing.is_set():
                 entry.ready.set_result(live)
                 return entry
-            self._waiting_ready.append(entry)
+            if self._deaf:
+                entry.ready.set_result(False)
+            else:
+                self._waiting_ready.append(entry)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name=f"leasequeue-listen-{self.using}", daemon=True)
                 self._thread.start()
@@ -154,7 +162,7 @@ class Listener:
         return entry
 
     def close(self) -> None:
-        """Close the connection and wait for the thread; who still waits has to poll."""
+        """Close the connection and wait for the thread; remaining callers poll."""
         with self._lock:
             self._closing.set()
             thread = self._thread
@@ -162,23 +170,31 @@ class Listener:
         if thread is not None and thread is not threading.current_thread():
             thread.join(10)
 
-    # What follows runs in the listener's thread.
-
     def _run(self) -> None:
+        # This and the methods below run in the listener's thread.
         retry = FIRST_RETRY
         lost = False
         while True:
             try:
-                session = Session(self.using, conf.settings.LISTEN_DSN, self._wakeup)
+                dsn = listen_dsn(self.using)
+                session = Session(self.using, dsn, self._wakeup)
                 try:
+                    if dsn not in self._proven:  # before a caller relies on it
+                        session.prove(self._closing.is_set)
+                        self._proven.add(dsn)
+                    self._deaf = False
                     self._reconcile(session)
                     if lost:
                         self._outage.ends(self)
+                        self._silence.ends(self)
                         self._wake_all()
                     retry, lost = FIRST_RETRY, False
                     self._serve(session)
                 finally:
                     session.close()
+            except Deaf as error:
+                lost, self._deaf, retry = True, True, RETRY_PROOF
+                self._silence.begins(self, error)
             except (psycopg.Error, OSError) as error:
                 lost = True
                 self._outage.begins(self, error)
@@ -188,50 +204,50 @@ class Listener:
                 waiting, self._waiting_ready = self._waiting_ready, []
             for entry in waiting:
                 entry.ready.set_result(False)
+            if lost:
+                self._closing.wait(retry * random.uniform(0.5, 1))
+                retry = min(retry * 2, LAST_RETRY)
             with self._lock:
                 if self._closing.is_set() or not self._callers:
                     self._thread = None
                     return
-            if lost:
-                self._closing.wait(retry * random.uniform(0.5, 1))
-                retry = min(retry * 2, LAST_RETRY)
 
     def _serve(self, session: Session) -> None:
-        """Pass on what comes in, until no caller has waited for a while."""
-        look, step = 0.0, FIRST_LOOK
+        """Pass notifications on, until no caller has waited for a while."""
+        poll_at, step = 0.0, FIRST_POLL
         quiet_since = heard = time.monotonic()
         while not self._closing.is_set():
             fresh = self._reconcile(session)
             now = time.monotonic()
             if fresh:
-                step, look = FIRST_LOOK, now + FIRST_LOOK
-            if self._unsettled() and now >= look:
-                self._look(session)
-                step = min(step * 2, LAST_LOOK)
-                look = now + step
+                step, poll_at = FIRST_POLL, now + FIRST_POLL
+            if self._unsettled() and now >= poll_at:
+                self._poll_unsettled(session)
+                step = min(step * 2, LAST_POLL)
+                poll_at = now + step
             if not self._quiet():
                 quiet_since = now
             elif now - quiet_since >= IDLE_CLOSE:
                 with self._lock:
                     if self._quiet():
-                        self._listening.clear()  # what is subscribed from now on is not in effect on this connection
+                        self._listening.clear()  # later subscriptions need a new connection
                         return
             if now - heard >= HEARTBEAT:
                 session.oldest()
                 heard = now
-            came = session.read(self._pause(now, look, heard, quiet_since))
+            came = session.read(self._pause(now, poll_at, heard, quiet_since))
             for channel, payload in came:
                 if channel == JOBS and payload[:1] == "q" and payload[1:].isdigit():
-                    self._tell(int(payload[1:]))
+                    self._notify(int(payload[1:]))
                 else:
-                    self._tell(channel, payload)
+                    self._notify(channel, payload)
             if came:
-                time.sleep(BREATH)
+                time.sleep(YIELD_GIL)
 
-    def _pause(self, now: float, look: float, heard: float, quiet_since: float) -> float:
+    def _pause(self, now: float, poll_at: float, heard: float, quiet_since: float) -> float:
         ends = [heard + HEARTBEAT]
         if self._unsettled():
-            ends.append(look)
+            ends.append(poll_at)
         if self._quiet():
             ends.append(quiet_since + IDLE_CLOSE)
         with self._lock:
@@ -249,7 +265,7 @@ class Listener:
         return {key for key in self._callers if isinstance(key, int)}
 
     def _reconcile(self, session: Session) -> bool:
-        """Make channels and locks what they are to be; return whether there are new locks that have not settled yet."""
+        """LISTEN and lock as the callers need it; return whether new locks have not settled yet."""
         now = time.monotonic()
         with self._lock:
             over = [key for key, left in self._left.items() if now - left >= _linger(key)]
@@ -283,8 +299,8 @@ class Listener:
                 entry.ready.set_result(True)
         return mark is not None or len(held) < len(hold)
 
-    def _look(self, session: Session) -> None:
-        """Jobs of transactions that did not see our lock come without a word: let those who wait look."""
+    def _poll_unsettled(self, session: Session) -> None:
+        """Wake callers whose lock is new: transactions that did not see it commit jobs without a notification."""
         oldest = session.oldest()
         unsettled = [queue_id for queue_id, mark in self._held.items() if mark is not None]
         with self._lock:
@@ -293,9 +309,9 @@ class Listener:
                 if mark is not None and oldest >= mark:
                     self._held[queue_id] = None
         for queue_id in unsettled:
-            self._tell(queue_id)
+            self._notify(queue_id)
 
-    def _tell(self, key: str | int, *payload: str) -> None:
+    def _notify(self, key: str | int, *payload: str) -> None:
         with self._lock:
             callers = self._callers.get(key, set()).copy()
         _call(callers, *payload)

@@ -1,14 +1,13 @@
-"""The ends of jobs as they are told: one channel and one LISTEN connection a process, however many callers wait.
+"""Callers that wait for the end of jobs: they share one channel and one LISTEN connection in a process.
 
-A job that a caller waits for notifies its callers' channels in the transaction that ends it; the payload is
+The transaction that ends a job notifies the channels of the callers that wait for it; the payload is
 ``<number>:<1 completed|2 failed|3 cancelled>:<key>``, or, to the channels of hubs, ``<number>:0:<time of the enqueue,
-in µs>:<JSON>`` when it was completed with a small result. Nothing is sent for jobs that no caller waits for.
+in µs>:<JSON>`` when it was completed with a small result. Jobs without a waiting caller send nothing.
 """
 
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -18,40 +17,40 @@ from asgiref.sync import sync_to_async
 
 from .. import engine
 from ..conf import process
-from ..engine import pool
+from ..engine import clock, pool
 from ..engine.jobs import results
 from ..engine.jobs.results import Reply
 from ..engine.limits import MAX_BATCH
 from ..engine.outage import away
 from ..engine.store import is_reference
 from ..exceptions import InvalidOption
-from ..twins import Either, Steps, either
-from .alarms import FIRST_POLL, LAST_POLL, Alarm, Patience
+from ..twins import Body, Either, either
+from .alarms import FIRST_POLL, LAST_POLL, Alarm, FallbackPoll
 from .listener import READY_TIMEOUT, Listener, Subscription, get_listener
 from .session import reply_channel
 
 T = TypeVar("T")
 
-#: Seconds between two looks at jobs that are waited for, while their ends are told.
+#: Seconds between polls of the jobs that callers wait for, while notifications arrive: a backstop.
 BACKSTOP = 15.0
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class End(NamedTuple):
-    """The end of a job as it was told."""
+    """The end of a job as its notification says it; ``UNKNOWN_END`` without a notification."""
 
-    #: "1" completed, "2" failed, "3" cancelled; "" not told.
+    #: "1" completed, "2" failed, "3" cancelled; "" unknown.
     state: str = ""
-    #: The key of the job that ended; ``None`` not told.
+    #: The key of the job that ended; ``None`` unknown.
     key: str | None = None
-    #: The result, when it was small enough to come along.
+    #: The result, if it was small enough for the notification.
     reply: Reply | None = None
 
     @classmethod
-    def parse(cls, seq: int, told: str) -> End:
-        """Return the end that a payload tells, without the number."""
-        state, _, rest = told.partition(":")
+    def parse(cls, seq: int, payload: str) -> End:
+        """Return the end that a payload, without its number, describes."""
+        state, _, rest = payload.partition(":")
         if state != "0":
             return cls(state, rest)
         at, _, result = rest.partition(":")
@@ -60,43 +59,42 @@ class End(NamedTuple):
         return cls("1", reply=Reply(seq, _EPOCH + timedelta(microseconds=int(at)), result or None, None))
 
 
-UNTOLD = End()
+UNKNOWN_END = End()
 
 
 @dataclass(slots=True, eq=False)
 class Ticket:
-    """One caller's place in the hub. It hears from the moment it is open, even of jobs it does not know yet."""
+    """One caller's registration in the hub. It receives ends from ``open`` on, also of jobs it does not know yet."""
 
     _hub: ReplyHub
     alarm: Alarm
     _subscription: Subscription
-    #: The count of what had been heard when it was opened.
+    #: The hub's count of ends when it was opened.
     opened: int
     #: The job it waits for; ``None`` until ``bind``.
     seq: int | None = None
     ended: bool = False
-    #: The end of the job, as its notification carried it.
-    end: End = UNTOLD
-    #: Whether its end will be told at all.
-    told: bool = True
-    _patience: Patience = field(default_factory=Patience)
-    _looked_last: bool = False
+    end: End = UNKNOWN_END
+    #: Whether the end of its job will send a notification.
+    notified: bool = True
+    _fallback: FallbackPoll = field(default_factory=FallbackPoll)
+    _polled_last: bool = False
 
     @property
     def live(self) -> bool:
-        return self.told and self._subscription.live
+        return self.notified and self._subscription.live
 
     def ready(self, timeout: float) -> Either:
-        """Return the step that waits until the ticket hears, at most ``timeout`` seconds; it polls until it does."""
+        """Return the step that waits until notifications arrive, at most ``timeout`` seconds; until then it polls."""
         subscription = self._subscription
         return either(subscription.wait_ready, subscription.async_ready, min(READY_TIMEOUT, timeout))
 
     def bind(self, seq: int) -> None:
-        """Wait for this job. If its end was told since the ticket was opened, ``ended`` is set at once."""
+        """Wait for this job. If it has ended since the ticket was opened, ``ended`` is set at once."""
         hub = self._hub
         with hub._lock:
             self.seq = seq
-            count, end = hub._heard.get(seq, (0, UNTOLD))
+            count, end = hub._heard.get(seq, (0, UNKNOWN_END))
             if count > self.opened:
                 self.ended, self.end = True, end
             else:
@@ -104,37 +102,37 @@ class Ticket:
             hub._leave_unbound(self)
 
     def again(self) -> None:
-        """Hear the next end: the job may have been brought back after its end."""
+        """Wait for the next end: the job may have been brought back after its end."""
         with self._hub._lock:
             self.ended = False
             if self.seq is not None:
                 self._hub._tickets.setdefault(self.seq, set()).add(self)
 
     def sleep(self, seconds: float) -> Either:
-        """Return the step that sleeps until there is something to look at, at most ``seconds``."""
+        """Return the step that sleeps until the ticket's alarm, at most ``seconds``."""
         return either(self.alarm.wait, self.alarm.wait, seconds)
 
-    def until_ended(self, deadline: float) -> Steps[bool]:
-        """Wait until the job has ended; return False if it has not by ``deadline`` (monotonic), after a last look.
+    def until_ended(self, deadline: float) -> Body[bool]:
+        """Wait until the job has ended; return False if it has not by ``deadline`` (monotonic), after a last poll.
 
-        A caller that is not told (the connection is lost, or there is none) looks by itself, for all of the process.
+        Without notifications (the connection is lost, or there is none) the caller polls, for all of the process.
         """
         while not self.ended:
-            left = deadline - time.monotonic()
+            left = deadline - clock.monotonic()
             if left <= 0:
-                if self._looked_last:
+                if self._polled_last:
                     return False
-                self._looked_last = True
+                self._polled_last = True
                 if self.seq is not None:
-                    yield from self._hub._look_for([self.seq])
+                    yield from self._hub._poll_jobs([self.seq])
                     return self.ended
                 return True
             live = self.live and not self._hub._stale
-            yield self.sleep(self._patience.limit(min(left, BACKSTOP), live))
-            if self.seq is None:  # its number is not known: the caller reads what is there
+            yield self.sleep(self._fallback.limit(min(left, BACKSTOP), live))
+            if self.seq is None:  # its number is not known: the caller reads its state
                 return True
             if not self.ended:
-                yield from self._hub._look(BACKSTOP / 2 if self.live else FIRST_POLL)
+                yield from self._hub._poll(BACKSTOP / 2 if self.live else FIRST_POLL)
         return True
 
     def close(self) -> None:
@@ -149,7 +147,7 @@ class Ticket:
             if not hub.waiting:
                 self._subscription.close()
                 hub._subscription = None
-            elif hub._stale:  # it may have been the one that tries again
+            elif hub._stale:  # this caller may have been the one that polls
                 hub._wake_one()
 
 
@@ -162,12 +160,12 @@ class ReplyHub:
         self._lock = threading.Lock()
         self._subscription: Subscription | None = None
         self._tickets: dict[int, set[Ticket]] = {}
-        # Tickets without a job yet, oldest first, and what was heard since the oldest of them was opened.
+        # Tickets without a job yet, oldest first, and the ends since the oldest of them was opened.
         self._unbound: dict[Ticket, None] = {}
         self._heard: dict[int, tuple[int, End]] = {}
         self._count = 0
         self.waiting = 0
-        self._looked_at = 0.0
+        self._polled_at = 0.0
         self._stale = False
 
     def open(self, alarm: Alarm) -> Ticket:
@@ -181,16 +179,16 @@ class ReplyHub:
         return ticket
 
     def _hear(self, payload: str | None) -> None:
-        if payload is None:  # ends may have been missed: one caller looks for all
+        if payload is None:  # notifications may be missing: one caller polls for all
             with self._lock:
                 self._stale = True
                 self._wake_one()
             return
-        number, _, told = payload.partition(":")
+        number, _, rest = payload.partition(":")
         if number.isdigit():
-            self._end([int(number)], End.parse(int(number), told))
+            self._end([int(number)], End.parse(int(number), rest))
 
-    def _end(self, seqs: list[int], end: End = UNTOLD) -> None:
+    def _end(self, seqs: list[int], end: End = UNKNOWN_END) -> None:
         with self._lock:
             found: list[Ticket] = []
             for seq in seqs:
@@ -221,21 +219,21 @@ class ReplyHub:
                 return
             del self._heard[first]
 
-    def _look(self, pause: float) -> Steps[None]:
-        """Look for ends without a notification, for all callers, unless a caller has within ``pause`` seconds."""
-        now = time.monotonic()
+    def _poll(self, pause: float) -> Body[None]:
+        """Poll the jobs of all callers, unless one of them has within ``pause`` seconds."""
+        now = clock.monotonic()
         with self._lock:
-            if not self._stale and now - self._looked_at < pause:
+            if not self._stale and now - self._polled_at < pause:
                 return
             self._stale = False
-            self._looked_at = now
+            self._polled_at = now
             seqs = list(self._tickets)
         for start in range(0, len(seqs), MAX_BATCH):
-            if not (yield from self._look_for(seqs[start : start + MAX_BATCH])):
+            if not (yield from self._poll_jobs(seqs[start : start + MAX_BATCH])):
                 return
 
-    def _look_for(self, seqs: list[int]) -> Steps[bool]:
-        """Look which of these jobs have ended; return False if the database is away: a caller has to try again."""
+    def _poll_jobs(self, seqs: list[int]) -> Body[bool]:
+        """Read which of these jobs have ended; return False if the database is away: a caller has to try again."""
         try:
             self._end((yield either(_run, engine.arun, results.ended(seqs), self._listener.using)))
         except Exception as error:
@@ -248,7 +246,7 @@ class ReplyHub:
 
 
 def _run(operation: engine.Operation[T], using: str) -> T:
-    """Run an operation, as patient as an async one: who waits is not held by a server that does not answer."""
+    """Run an operation with the timeout of an async one: a server that does not answer must not hold the caller."""
     with pool.patiently(using):
         return engine.run(operation, using)
 
@@ -262,26 +260,25 @@ def get_hub(using: str) -> ReplyHub:
     return _hubs.get(using, lambda _: ReplyHub(listener, reply_channel()), usable=lambda hub: hub._listener is listener)
 
 
-def answer(ticket: Ticket, deadline: float, read: Callable[[], Steps[tuple[T] | None]], late: Exception) -> Steps[T]:
-    """Wait for a job's end until ``deadline`` (monotonic), and return what ``read`` finds then; else raise ``late``."""
+def answer(ticket: Ticket, deadline: float, read: Callable[[], Body[tuple[T] | None]], late: Exception) -> Body[T]:
+    """Wait for a job's end until ``deadline`` (monotonic), then return the value of ``read``; else raise ``late``."""
     while (yield from ticket.until_ended(deadline)):
         ticket.again()  # before it reads: the job may be brought back and end again meanwhile
         try:
             found = yield from read()
         except Exception as error:
-            left = deadline - time.monotonic()
+            left = deadline - clock.monotonic()
             if left <= 0 or not away(error):
                 raise
-            # The caller's time is not over yet.
             ticket.ended = True
             yield ticket.sleep(min(left, LAST_POLL))
             continue
-        if found is not None:  # else it was brought back after its end, and goes on
+        if found is not None:  # else the job was brought back after its end
             return found[0]
     raise late
 
 
-def work_in_place(using: str) -> Steps[Either | None]:
+def work_in_place(using: str) -> Body[Either | None]:
     """Return the step that runs jobs in place of a worker, in tests; elsewhere ``None``."""
     hidden = yield either(pool.in_transaction, pool.ain_transaction, using)
     inline = process.switches.inline

@@ -1,4 +1,4 @@
-"""The handle of a queue and what its operations share: the database they run on, its serializer, a job's status."""
+"""The handle of a queue, and the database, serializer and status that its operations share."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from functools import cache
+from typing import Any, NoReturn, TypeVar
 
 import psycopg
 from django.db import Error as DjangoError
@@ -19,12 +20,13 @@ from .. import conf, engine
 from ..conf import process
 from ..engine.jobs.results import Status, status
 from ..engine.limits import MAX_NODE_BYTES, check_node
-from ..engine.operation import Steps, Work, operation
+from ..engine.operation import Statements, Work, operation
 from ..engine.outage import away
 from ..engine.queues import presets, routing
 from ..engine.queues.presets import Definition, define
 from ..engine.queues.queues import find, make_declared
 from ..exceptions import InvalidOption, StorageError
+from ..twins import Repeatable
 from . import serializers
 from .outcomes import ClaimedJob
 from .serializers import Dumper, Serializer
@@ -33,27 +35,38 @@ T = TypeVar("T")
 H = TypeVar("H", bound="Handle")
 
 
+_DATABASE_ERRORS = (DjangoError, psycopg.Error)
+
+
+def _raise_storage_error(error: BaseException) -> NoReturn:
+    if away(error):
+        raise StorageError(f"The database could not do it: {error}", error) from error
+    raise error
+
+
 @contextmanager
 def storage_errors() -> Iterator[None]:
-    """Raise ``StorageError`` for what the database's connection or server does not let happen; the cause is kept."""
+    """Raise ``StorageError`` if the database's connection or server fails; its cause is the error that came."""
     try:
         yield
-    except (DjangoError, psycopg.Error) as error:
-        if not away(error):
-            raise
-        raise StorageError(f"The database could not do it: {error}", error) from error
+    except _DATABASE_ERRORS as error:
+        _raise_storage_error(error)
 
 
 def run(work: Work[T], using: str) -> T:
     """Run an operation on Django's connection, in the caller's transaction if there is one."""
-    with storage_errors():
-        return engine.run(work, using)
+    try:
+        return engine.DjangoExecutor(using).run(work)
+    except _DATABASE_ERRORS as error:
+        _raise_storage_error(error)
 
 
 async def arun(work: Work[T], using: str) -> T:
     """See ``run``. It runs on an async connection of its own, not in a transaction of the caller."""
-    with storage_errors():
+    try:
         return await engine.arun(work, using)
+    except _DATABASE_ERRORS as error:
+        _raise_storage_error(error)
 
 
 class OnDatabase(ABC):
@@ -64,15 +77,17 @@ class OnDatabase(ABC):
     def using(self) -> str:
         """Alias of the database."""
 
-    def _home(self, steps: Steps[Any]) -> str:
+    def _home(self, _body: Repeatable[Any]) -> str:
         return self.using
 
-    def _run(self, steps: Steps[T], /) -> T:
-        with storage_errors():
-            return engine.run(steps, self._home(steps))
+    def _run(self, body: Repeatable[T], /) -> T:
+        try:
+            return engine.DjangoExecutor(self._home(body)).run(body)
+        except _DATABASE_ERRORS as error:
+            _raise_storage_error(error)
 
-    async def _arun(self, steps: Steps[T], /) -> T:
-        return await arun(steps, self._home(steps))
+    async def _arun(self, body: Repeatable[T], /) -> T:
+        return await arun(body, self._home(body))
 
 
 #: A name of a job: its key, its number, or what a call returned for it (anything with ``seq``).
@@ -80,18 +95,21 @@ Ref = Any
 #: Seconds for which a process remembers the serializer that the database names for a queue.
 REMEMBER = 30.0
 
-_names: process.Shared[str, str] = process.Shared()
 _serializers: process.Memory[tuple[str, str, str], tuple[float, Serializer]] = process.Memory()
 
 
-def _new_node(_: str) -> str:
-    """Make this process's name as a lease holder; a forked child makes its own."""
+@cache
+def process_node() -> str:
+    """Return this process's name as a lease holder; a forked child makes its own."""
     host = socket.gethostname().encode()[: MAX_NODE_BYTES - 32].decode(errors="ignore")
     return f"{host}:{os.getpid()}:{secrets.token_hex(3)}"
 
 
+process.in_forked_child(process_node.cache_clear)
+
+
 def ref(job: Ref) -> tuple[str | None, int | None]:
-    """Return (key, None) or (None, number) of what names a job; ``InvalidOption`` if it is no such name."""
+    """Return (key, None) or (None, number) for a reference to a job."""
     if isinstance(job, str):
         return job, None
     number = getattr(job, "seq", job)
@@ -157,7 +175,7 @@ class Handle(OnDatabase):
     @property
     def node(self) -> str:
         """The name under which this handle holds leases: by default host, process id and a random part."""
-        return self._node or _names.get("node", _new_node)
+        return self._node or process_node()
 
     @property
     def using(self) -> str:
@@ -169,8 +187,9 @@ class Handle(OnDatabase):
         """Alias of the database that takes new jobs: another one while the queue moves."""
         return self._using or routing.alias_of(self.project, self.name, adding=True)
 
-    def _home(self, steps: Steps[Any]) -> str:
-        return self.adding if getattr(steps, "__name__", "") in ("enqueue", "enqueue_many") else self.using
+    def _home(self, body: Repeatable[Any]) -> str:
+        adding = body.func.__name__ in ("enqueue", "_add_many")
+        return self._using or routing.alias_of(self.project, self.name, adding=adding)
 
     def __repr__(self) -> str:
         project = f", project={self.project!r}" if self.project else ""
@@ -204,7 +223,7 @@ def definition(queue: Handle) -> Definition:
     return define(queue.project, queue.name, asked(queue), queue.using)
 
 
-def make(queue: Handle) -> Steps[None]:
+def make(queue: Handle) -> Statements[None]:
     """Make the queue that a first call needs: as the settings declare it, else as its handle asks."""
     yield from make_declared(queue.project, queue.name, asked(queue), queue.using)
 
@@ -217,7 +236,7 @@ def known_serializer(queue: Handle) -> Serializer | None:
     return found if time.monotonic() < until else None
 
 
-def serializer_of(queue: Handle) -> Steps[Serializer]:
+def serializer_of(queue: Handle) -> Statements[Serializer]:
     """Find the serializer of a queue's payloads and results: the handle's, else the one that the database names."""
     known = known_serializer(queue)
     if known is not None:
@@ -234,7 +253,7 @@ def serializer_of(queue: Handle) -> Steps[Serializer]:
 find_serializer = operation(serializer_of)
 
 
-def status_of(queue: Handle, job: Ref, inline: int | None = None) -> Steps[Status | None]:
-    """Read what is known of one job, ``None`` if nothing is."""
-    found = yield from status(queue.name, project=queue.project, inline=inline, **named(job)).steps()
+def status_of(queue: Handle, job: Ref, inline: int | None = None) -> Statements[Status | None]:
+    """Read the status of one job, or ``None``."""
+    found = yield from status(queue.name, project=queue.project, inline=inline, **named(job))
     return found[0] if found else None

@@ -13,9 +13,10 @@ import psycopg
 from .. import engine, twins
 from ..engine import pool
 from ..engine.limits import MAX_BATCH, check_count, clamp_delay, clamp_lease
+from ..engine.outage import undone
 from ..exceptions import StorageError
 from ..notify.alarms import AsyncAlarm
-from ..twins import sync, twin
+from ..twins import Repeatable, sync, twin
 from . import flush, request
 from .base import Handle, arun, find_serializer, leased, run, storage_errors
 from .enqueue import JobOptions, tagged, written_job
@@ -92,14 +93,14 @@ class BufferedQueue:
             raise flush.closed()
         return self._lanes[flush.LANES[kind]]
 
-    def _run(self, steps: Folded[T], /) -> T:
+    def _run(self, body: Repeatable[T], /) -> T:
         lane = self._thread_lane
         if lane is None:
             raise flush.closed()
-        return twins.run(steps, lambda call: lane.put(call).result())
+        return twins.run(body, lambda call: lane.put(call).result())
 
-    async def _arun(self, steps: Folded[T], /) -> T:
-        return await twins.arun(steps, lambda call: self._lane_of(call.kind).put(call))
+    async def _arun(self, body: Repeatable[T], /) -> T:
+        return await twins.arun(body, lambda call: self._lane_of(call.kind).put(call))
 
     @sync
     def enqueue(self, payload: Any = None, **options: Unpack[JobOptions]) -> Folded[Receipt]:
@@ -241,7 +242,7 @@ class ThreadLane:
                     connection = self._connections[using] = pool.connect(using)
                 engine.ConnectionExecutor(connection).run(operation)
         except StorageError as error:
-            if not flush.undone(error):
+            if not undone(error):
                 self._disconnect(using)
             raise
 

@@ -13,9 +13,9 @@ from ..engine.flow.declared import Limit, with_key
 from ..engine.jobs.results import INLINE_BYTES, complete_steps, status
 from ..engine.jobs.unique import hold_steps
 from ..engine.limits import MAX_BATCH
-from ..engine.operation import BEGIN, Steps
+from ..engine.operation import BEGIN, Statements
 from ..exceptions import BatchTooLarge, QueueNotFound
-from ..twins import sync, twin
+from ..twins import Repeatable, sync, twin
 from .base import Handle, Ref, make, named, ref, serializer_of, status_of
 from .outcomes import Receipt, result_of
 from .serializers import Serializer
@@ -29,14 +29,14 @@ _QUEUED = engine.EnqueueStatus.QUEUED
 
 def add_jobs(
     queue: Handle, jobs: Sequence[engine.NewJob], serializer: Serializer, *, results: bool = False
-) -> Steps[list[Receipt]]:
-    """Add jobs whose ``data`` is the payload, and make a missing queue; receipts say what holds taken keys."""
+) -> Statements[list[Receipt]]:
+    """Add jobs whose ``data`` is the payload, and make a missing queue; receipts name the holders of taken keys."""
     written = [written_job(job, serializer) for job in jobs]
     try:
-        answers = yield from _add(queue, written).steps()
+        answers = yield from _add(queue, written)
     except QueueNotFound:
         yield from make(queue)
-        answers = yield from _add(queue, written).steps()
+        answers = yield from _add(queue, written)
     receipts: list[Receipt | None] = [None] * len(jobs)
     open_jobs = list(range(len(jobs)))
     for left in reversed(range(TRIES)):
@@ -53,10 +53,25 @@ def add_jobs(
         if not again or not left:
             break
         open_jobs = again
-        answers = yield from _add(queue, [written[index] for index in again]).steps()
+        answers = yield from _add(queue, [written[index] for index in again])
     for index, answer in zip(open_jobs, answers, strict=True):
         receipts[index] = receipts[index] or Receipt(answer.seq, written[index].key, "duplicate", "queued")
     return [receipt for receipt in receipts if receipt is not None]
+
+
+def _add_many(queue: Handle, jobs: Sequence[Any]) -> Statements[list[Receipt]]:
+    given = [tagged(job if isinstance(job, engine.NewJob) else engine.NewJob(job)) for job in jobs]
+    if len(given) > MAX_MANY:
+        raise BatchTooLarge(f"one call of enqueue_many takes at most {MAX_MANY} jobs; there are {len(given)}.")
+    serializer = yield from serializer_of(queue)
+    size = conf.settings.MAX_ENQUEUE
+    if len(given) > size:
+        yield BEGIN, {}
+        yield from hold_steps(queue.project, queue.name, given)
+    receipts: list[Receipt] = []
+    for start in range(0, len(given), size):
+        receipts += yield from add_jobs(queue, given[start : start + size], serializer)
+    return receipts
 
 
 def _add(queue: Handle, jobs: Sequence[engine.NewJob]) -> engine.Operation[list[engine.Enqueued]]:
@@ -65,13 +80,13 @@ def _add(queue: Handle, jobs: Sequence[engine.NewJob]) -> engine.Operation[list[
 
 def _taken(
     queue: Handle, answers: Sequence[engine.Enqueued], serializer: Serializer, results: bool
-) -> Steps[dict[int, Receipt]]:
+) -> Statements[dict[int, Receipt]]:
     """Read the states of the jobs that hold the keys of the refused ones."""
     seqs = list(dict.fromkeys(answer.seq for answer in answers if answer.status is not _QUEUED))
     receipts: dict[int, Receipt] = {}
     for start in range(0, len(seqs), MAX_BATCH):
         batch, inline = seqs[start : start + MAX_BATCH], INLINE_BYTES if results else None
-        rows = yield from status(queue.name, seqs=batch, inline=inline, project=queue.project).steps()
+        rows = yield from status(queue.name, seqs=batch, inline=inline, project=queue.project)
         for row in rows:
             found, result = "completed" if row.state == "completed" else "duplicate", None
             if results and found == "completed":
@@ -149,7 +164,7 @@ class ProducerMethods(Handle):
     """Methods that add jobs and take them out."""
 
     @sync
-    def enqueue(self, payload: Any = None, **options: Unpack[JobOptions]) -> Steps[Receipt]:
+    def enqueue(self, payload: Any = None, **options: Unpack[JobOptions]) -> Statements[Receipt]:
         """Add a job, in the caller's transaction if there is one.
 
         Args:
@@ -170,8 +185,7 @@ class ProducerMethods(Handle):
 
     aenqueue = twin(enqueue)
 
-    @sync
-    def enqueue_many(self, jobs: Iterable[Any]) -> Steps[list[Receipt]]:
+    def enqueue_many(self, jobs: Iterable[Any]) -> list[Receipt]:
         """Add many jobs at once: all or none, in the caller's transaction if there is one.
 
         Args:
@@ -184,23 +198,15 @@ class ProducerMethods(Handle):
             BatchTooLarge: there are more.
             InvalidOption, PayloadTooLarge, SerializerError, QueueNotFound: as ``enqueue``; nothing was added.
         """
-        given = [tagged(job if isinstance(job, engine.NewJob) else engine.NewJob(job)) for job in jobs]
-        if len(given) > MAX_MANY:
-            raise BatchTooLarge(f"one call of enqueue_many takes at most {MAX_MANY} jobs; there are {len(given)}.")
-        serializer = yield from serializer_of(self)
-        size = conf.settings.MAX_ENQUEUE
-        if len(given) > size:
-            yield BEGIN, {}
-            yield from hold_steps(self.project, self.name, given)
-        receipts: list[Receipt] = []
-        for start in range(0, len(given), size):
-            receipts += yield from add_jobs(self, given[start : start + size], serializer)
-        return receipts
+        # Listed: an operation may be done again, and an iterator is read only once.
+        return self._run(Repeatable(_add_many, self, list(jobs)))
 
-    aenqueue_many = twin(enqueue_many)
+    async def aenqueue_many(self, jobs: Iterable[Any]) -> list[Receipt]:
+        """Async twin of ``enqueue_many``."""
+        return await self._arun(Repeatable(_add_many, self, list(jobs)))
 
     @sync
-    def cancel(self, job: Ref, *, running: bool = False) -> Steps[CancelStatus]:
+    def cancel(self, job: Ref, *, running: bool = False) -> Statements[CancelStatus]:
         """Take out a job that is not running (queued, delayed or between two tries). A waiting caller is notified.
 
         A claim at the same time wins or loses, never both.
@@ -215,7 +221,7 @@ class ProducerMethods(Handle):
             ``not_found``.
         """
         for _ in range(TRIES):
-            gone = yield from engine.cancel(self.name, project=self.project, running=running, **named(job)).steps()
+            gone = yield from engine.cancel(self.name, project=self.project, running=running, **named(job))
             if gone:
                 return CancelStatus.CANCELLED
             found = yield from status_of(self, job)
@@ -235,7 +241,7 @@ class ProducerMethods(Handle):
         to: str | None = None,
         delay_ms: int | None = None,
         from_step: str | None = None,
-    ) -> Steps[list[engine.Redriven]]:
+    ) -> Statements[list[engine.Redriven]]:
         """Bring dead jobs of this queue (or of this dead-letter topic) back; their deliveries start again at 0.
 
         Args:
@@ -257,14 +263,14 @@ class ProducerMethods(Handle):
         keys = [key for key, _ in places if key is not None]
         found: dict[str | None, int] = {}
         if keys:
-            rows = yield from status(self.name, keys=keys, project=self.project).steps()
+            rows = yield from status(self.name, keys=keys, project=self.project)
             for row in rows:
                 found.setdefault(row.key, row.seq)
         seqs = [found.get(key) if key is not None else seq for key, seq in places]
         known = [seq for seq in seqs if seq is not None]
         answers = yield from engine.redrive(
             self.name, known, to=to, delay_ms=delay_ms, from_step=from_step, project=self.project
-        ).steps()
+        )
         by_seq = {answer.seq: answer for answer in answers}
         missing = engine.Redriven(0, "not_found", None)
         return [missing if seq is None else by_seq[seq] for seq in seqs]

@@ -16,7 +16,7 @@ from ..conf import process
 from ..engine.jobs import results
 from ..engine.jobs.results import Reply, Status, result_steps, status
 from ..engine.limits import MAX_BATCH
-from ..engine.operation import BEGIN, Rows, Step, Steps, operation
+from ..engine.operation import BEGIN, Statements, operation
 from ..exceptions import LeaseQueueError, QueueClosed, QueueNotFound, StorageError
 from .base import Handle, arun, make
 from .enqueue import add_jobs
@@ -30,8 +30,6 @@ T = TypeVar("T")
 SMALL_BYTES = 16_384
 #: Flushes of one lane under way at once: one waits for the database while the other's answers are handed out.
 FLUSHES = 2
-#: Tries of a flush that PostgreSQL undid as a whole (a deadlock with another transaction).
-TRIES = 3
 
 ENQUEUE, CLAIM, END, RELEASE, EXTEND, PROGRESS, LOOK = range(7)
 #: The lane of each call: what commits durably does not hold up what need not.
@@ -68,7 +66,7 @@ class Call(Generic[T]):
         return answer
 
     def deliver(self) -> None:
-        """Give the answer to who waits for it."""
+        """Give the answer to the waiting caller."""
         if self.future is None or self.future.done():
             return
         if isinstance(self.answer, BaseException):
@@ -97,8 +95,8 @@ def take(pending: list[Call[Any]]) -> list[Call[Any]]:
 
 
 @operation
-def flush(queue: Handle, serializer: Serializer, calls: Sequence[Call[Any]]) -> Steps[None]:
-    """Do what the calls ask, in one transaction, and set their answers.
+def flush(queue: Handle, serializer: Serializer, calls: Sequence[Call[Any]]) -> Statements[None]:
+    """Carry out calls in one transaction, and set their answers.
 
     First jobs end or go back, then new ones come, then claims are served: they see both. What the engine refuses of
     one job is the answer to that call alone.
@@ -106,14 +104,13 @@ def flush(queue: Handle, serializer: Serializer, calls: Sequence[Call[Any]]) -> 
     kinds: dict[int, list[Call[Any]]] = {}
     for call in calls:
         kinds.setdefault(call.kind, []).append(call)
-    mixed = len(kinds) > 1
-    if mixed:
+    if len(kinds) > 1:
         yield BEGIN, {}
     if END in kinds:
         yield from _end(queue, kinds[END])
     for kind, body in ((RELEASE, _release), (EXTEND, _extend), (PROGRESS, _progress)):
         if kind in kinds:
-            yield from _strictly(body(queue, kinds[kind]), mixed)
+            yield from body(queue, kinds[kind])
     if ENQUEUE in kinds:
         receipts = yield from add_jobs(queue, [call.what for call in kinds[ENQUEUE]], serializer, results=True)
         for call, receipt in zip(kinds[ENQUEUE], receipts, strict=True):
@@ -121,17 +118,7 @@ def flush(queue: Handle, serializer: Serializer, calls: Sequence[Call[Any]]) -> 
     if LOOK in kinds:
         yield from _look(queue, kinds[LOOK])
     if CLAIM in kinds:
-        yield from _strictly(_claim(queue, kinds[CLAIM]), mixed)
-
-
-def _strictly(steps: Steps[T], mixed: bool) -> Steps[T]:
-    """Leases need not be durable (option ``leases_durable``), but what shares their transaction may have to be."""
-    return twins.through(steps, _durable) if mixed else steps
-
-
-def _durable(step: Step) -> Steps[Rows]:
-    name, params = step
-    return (yield name, {**params, "autocommit": False})
+        yield from _claim(queue, kinds[CLAIM])
 
 
 def _by_node(calls: Iterable[Call[Any]]) -> dict[str, list[tuple[Call[Any], ClaimedJob]]]:
@@ -142,10 +129,10 @@ def _by_node(calls: Iterable[Call[Any]]) -> dict[str, list[tuple[Call[Any], Clai
     return groups
 
 
-def _end(queue: Handle, calls: Sequence[Call[Any]]) -> Steps[None]:
+def _end(queue: Handle, calls: Sequence[Call[Any]]) -> Statements[None]:
     for node, group in _by_node(calls).items():
         endings = [call.what for call, _ in group]
-        settled = yield from engine.finish(endings, node, project=queue.project, queue=queue.name).steps()
+        settled = yield from engine.finish(endings, node, project=queue.project, queue=queue.name)
         for call, job in group:
             try:
                 call.answer = yield from finished(queue, job, call.what, call.result, settled.outcomes[job.seq])
@@ -153,31 +140,31 @@ def _end(queue: Handle, calls: Sequence[Call[Any]]) -> Steps[None]:
                 call.answer = error
 
 
-def _release(queue: Handle, calls: Sequence[Call[Any]]) -> Steps[None]:
+def _release(queue: Handle, calls: Sequence[Call[Any]]) -> Statements[None]:
     for node, group in _by_node(calls).items():
         releases = [call.what for call, _ in group]
-        settled = yield from engine.release(releases, node, project=queue.project, queue=queue.name).steps()
+        settled = yield from engine.release(releases, node, project=queue.project, queue=queue.name)
         for call, job in group:
             gone = engine.Released("dead", None, job.deliveries)
             _answer(call, job, settled, settled.released.get(job.seq, gone))
 
 
-def _extend(queue: Handle, calls: Sequence[Call[Any]]) -> Steps[None]:
+def _extend(queue: Handle, calls: Sequence[Call[Any]]) -> Statements[None]:
     for node, same_node in _by_node(calls).items():
         for lease_ms in {call.what for call, _ in same_node}:
             group = [(call, job) for call, job in same_node if call.what == lease_ms]
             seqs, tokens = [job.seq for _, job in group], [job.token for _, job in group]
             settled = yield from engine.extend(
                 seqs, node, lease_ms, tokens=tokens, project=queue.project, queue=queue.name
-            ).steps()
+            )
             for call, job in group:
                 _answer(call, job, settled, job.extended(settled.deadlines.get(job.seq, job.lease.deadline)))
 
 
-def _progress(queue: Handle, calls: Sequence[Call[Any]]) -> Steps[None]:
+def _progress(queue: Handle, calls: Sequence[Call[Any]]) -> Statements[None]:
     for node, group in _by_node(calls).items():
         said = [results.Progress(job.seq, job.token, call.what) for call, job in group]
-        settled = yield from results.progress(said, node, project=queue.project, queue=queue.name).steps()
+        settled = yield from results.progress(said, node, project=queue.project, queue=queue.name)
         for call, job in group:
             _answer(call, job, settled, None)
 
@@ -187,19 +174,19 @@ def _answer(call: Call[Any], job: ClaimedJob, settled: engine.Settled, value: An
     call.answer = value if outcome is engine.Outcome.OK else refused(job, outcome)
 
 
-def _look(queue: Handle, calls: Sequence[Call[Any]]) -> Steps[None]:
+def _look(queue: Handle, calls: Sequence[Call[Any]]) -> Statements[None]:
     seqs = list(dict.fromkeys(call.what for call in calls))
     found: dict[int, Reply | Status] = {**(yield from result_steps(seqs, SMALL_BYTES))}
     others = [seq for seq in seqs if seq not in found]
     if others:
-        rows = yield from status(queue.name, seqs=others, inline=SMALL_BYTES, project=queue.project).steps()
+        rows = yield from status(queue.name, seqs=others, inline=SMALL_BYTES, project=queue.project)
         found.update({row.seq: row for row in reversed(rows)})
     for call in calls:
         call.answer = found.get(call.what)
 
 
-def _claim(queue: Handle, calls: Sequence[Call[Any]]) -> Steps[None]:
-    """One claim for all who want the same kind of lease; who asked first is served first."""
+def _claim(queue: Handle, calls: Sequence[Call[Any]]) -> Statements[None]:
+    """Claim once for all callers of the same kind of lease; the first caller is served first."""
     groups: dict[tuple[int | None, str | None], list[Call[Any]]] = {}
     for call in calls:
         groups.setdefault(call.what[1:], []).append(call)
@@ -208,7 +195,7 @@ def _claim(queue: Handle, calls: Sequence[Call[Any]]) -> Steps[None]:
         try:
             rows = yield from engine.claim(
                 queue.name, queue.node, size, project=queue.project, lease_ms=lease_ms, tag=tag
-            ).steps()
+            )
         except QueueNotFound:
             yield from make(queue)
             rows = []
@@ -225,29 +212,18 @@ def closed() -> QueueClosed:
     return QueueClosed("A BufferedQueue takes calls only inside its `with` or `async with` block.")
 
 
-def undone(error: StorageError) -> bool:
-    """Whether PostgreSQL rolled the transaction back for reasons that do not come again by themselves (class 40)."""
-    cause = error.cause
-    while cause is not None:
-        state = getattr(cause, "sqlstate", None)
-        if state is not None:
-            return bool(state in ("40001", "40P01"))
-        cause = cause.__cause__
-    return False
-
-
 def flushing(queue: Handle, serializer: Serializer, batch: list[Call[Any]]) -> Generator[Any, Any, None]:
     """Flush calls together, and each by itself if that fails because of one of them; the steps are operations."""
     batch = [call for call in batch if not (call.future is not None and call.future.cancelled())]
     try:
-        yield from _persistently(flush(queue, serializer, batch))
+        yield flush(queue, serializer, batch)
     except Exception as error:  # noqa: BLE001  (it is the callers')
         for call in batch:
             call.answer = error
             # It may be one call's own. Not when the connection is lost: what was sent may have happened.
             if len(batch) > 1 and not isinstance(error, StorageError):
                 try:
-                    yield from _persistently(flush(queue, serializer, [call]))
+                    yield flush(queue, serializer, [call])
                 except Exception as own:  # noqa: BLE001  (it is the caller's)
                     call.answer = own
     for call in batch:
@@ -260,18 +236,7 @@ def flushing(queue: Handle, serializer: Serializer, batch: list[Call[Any]]) -> G
     if releases:
         back = engine.release(releases, queue.node, project=queue.project, queue=queue.name, unstarted=True)
         with suppress(LeaseQueueError):  # their leases end by themselves
-            yield from _persistently(back)
-
-
-def _persistently(operation: engine.Operation[Any]) -> Generator[Any, Any, None]:
-    for tries_left in reversed(range(TRIES)):
-        try:
-            yield operation
-        except StorageError as error:
-            if not (tries_left and undone(error)):
-                raise
-        else:
-            return
+            yield back
 
 
 def by_database(queue: Handle, batch: list[Call[Any]]) -> list[tuple[str, list[Call[Any]]]]:
@@ -284,7 +249,7 @@ def by_database(queue: Handle, batch: list[Call[Any]]) -> list[tuple[str, list[C
 
 
 class AsyncLane:
-    """Flushes in the running event loop, on its pool of connections; calls ``idle`` when nothing is left to do."""
+    """Flushes in the running event loop, on its pool of connections; calls ``idle`` at the end."""
 
     def __init__(self, queue: Handle, serializer: Serializer, idle: Callable[[], Any] | None = None) -> None:
         self._queue = queue

@@ -12,12 +12,14 @@ from ..engine.dead.fingerprint import fingerprint, fingerprint_of, text_of
 from ..engine.jobs import results
 from ..engine.jobs.results import INLINE_BYTES, complete_steps, status
 from ..engine.leases import sweep
-from ..engine.leases.claim import claim_steps
-from ..engine.leases.settle import finish_steps
-from ..engine.operation import Steps
+from ..engine.leases.claim import ClaimOptions, claim_steps
+from ..engine.leases.finish import finish_steps
+from ..engine.leases.settle import Scope
+from ..engine.operation import Statements
 from ..enums import ResultState
 from ..exceptions import InvalidOption, JobNotFound, LeaseLost, QueueNotFound
 from ..twins import sync, twin
+from ..words import ENDED
 from .base import Handle, leased, make, serializer_of
 from .outcomes import ClaimedJob, Finished, result_of
 from .serializers import JSON
@@ -27,7 +29,7 @@ Error = BaseException | str | engine.Failure
 
 
 def failure_from(error: Error | None) -> engine.Failure | None:
-    """Return what is kept of an error: class, message, traceback, and the fingerprint that groups dead letters."""
+    """Return the stored form of an error: class, message, traceback, and the fingerprint that groups dead letters."""
     if error is None or isinstance(error, engine.Failure):
         return error
     if isinstance(error, BaseException):
@@ -51,7 +53,7 @@ def _check(settled: engine.Settled, job: ClaimedJob) -> None:
         raise refused(job, outcome)
 
 
-def claimed_jobs(queue: Handle, rows: Sequence[engine.LeasedJob], asked: float) -> Steps[list[ClaimedJob]]:
+def claimed_jobs(queue: Handle, rows: Sequence[engine.LeasedJob], asked: float) -> Statements[list[ClaimedJob]]:
     """Make jobs of the rows of a claim that began at ``asked`` (monotonic)."""
     binary = any(row.body is not None for row in rows)
     serializer = (yield from serializer_of(queue)) if binary else JSON
@@ -61,15 +63,15 @@ def claimed_jobs(queue: Handle, rows: Sequence[engine.LeasedJob], asked: float) 
 
 def finished(
     queue: Handle, job: ClaimedJob, ending: engine.Ending, result: Any, outcome: engine.Outcome
-) -> Steps[Finished]:
+) -> Statements[Finished]:
     """Say how a job ended; where the engine does not find it, look for the record of the same end."""
     wanted = ResultState.COMPLETED if ending.failure is None else ResultState.FAILED
     if outcome is engine.Outcome.OK:
         return Finished(ending.seq, job.lease.key, str(wanted.label), result)
     if outcome is engine.Outcome.NOT_FOUND:
-        rows = yield from status(queue.name, seqs=[job.seq], inline=INLINE_BYTES, project=queue.project).steps()
+        rows = yield from status(queue.name, seqs=[job.seq], inline=INLINE_BYTES, project=queue.project)
         for row in rows:
-            if (row.state_number, row.claim, row.node) == (10 + wanted, job.token, job.node):
+            if (row.state_number, row.claim, row.node) == (ENDED + wanted, job.token, job.node):
                 found = yield from complete_steps(row)
                 serializer = yield from serializer_of(queue)
                 return Finished(job.seq, row.key, row.state, result_of(found, serializer), repeated=True)
@@ -91,7 +93,7 @@ class LeaseMethods(Handle):
         tag: str | None = None,
         tags: Sequence[str] | None = None,
         grace_ms: int | None = None,
-    ) -> Steps[list[ClaimedJob]]:
+    ) -> Statements[list[ClaimedJob]]:
         """Lease up to ``size`` jobs to this handle's node, in claim order.
 
         Args:
@@ -109,10 +111,10 @@ class LeaseMethods(Handle):
             NotAQueue: it is a log.
             InvalidOption: an argument is not allowed.
         """
-        options: dict[str, Any] = {"lease_ms": lease_ms, "tag": tag, "tags": tags, "grace_ms": grace_ms}
+        options: ClaimOptions = {"lease_ms": lease_ms, "tag": tag, "tags": tags, "grace_ms": grace_ms}
         began = time.monotonic()
         try:
-            rows = yield from claim_steps(self.name, self.node, size, project=self.project, **options)
+            rows = yield from claim_steps([self.name], self.node, size, self.project, **options)
         except QueueNotFound:
             yield from make(self)
             return []
@@ -121,7 +123,7 @@ class LeaseMethods(Handle):
     aclaim = twin(claim)
 
     @sync
-    def ack(self, job: ClaimedJob, result: Any = None, *, result_ttl_ms: int | None = None) -> Steps[Finished]:
+    def ack(self, job: ClaimedJob, result: Any = None, *, result_ttl_ms: int | None = None) -> Statements[Finished]:
         """Complete a job. It is removed; its result is remembered as long as the queue or the job says.
 
         A repeat by the same holder returns the stored record, where the queue remembers results.
@@ -141,13 +143,13 @@ class LeaseMethods(Handle):
             serializer = yield from serializer_of(self)
             value, body = serializer.write(result, "the result")
             ending = ending._replace(result=value, body=body)
-        settled = yield from finish_steps([ending], job.node, project=self.project, queue=self.name)
+        settled = yield from finish_steps([ending], Scope(job.node, self.project, self.name))
         return (yield from finished(self, job, ending, result, settled.outcomes[ending.seq]))
 
     aack = twin(ack)
 
     @sync
-    def fail(self, job: ClaimedJob, error: Error, *, result_ttl_ms: int | None = None) -> Steps[Finished]:
+    def fail(self, job: ClaimedJob, error: Error, *, result_ttl_ms: int | None = None) -> Statements[Finished]:
         """Fail a job for good: it is not tried again and is no dead letter; its error is remembered like a result.
 
         Args:
@@ -160,7 +162,7 @@ class LeaseMethods(Handle):
         """
         leased(job)
         ending = engine.Ending(job.seq, job.token, failure=failure_from(error), result_ttl_ms=result_ttl_ms)
-        settled = yield from finish_steps([ending], job.node, project=self.project, queue=self.name)
+        settled = yield from finish_steps([ending], Scope(job.node, self.project, self.name))
         return (yield from finished(self, job, ending, None, settled.outcomes[ending.seq]))
 
     afail = twin(fail)
@@ -168,7 +170,7 @@ class LeaseMethods(Handle):
     @sync
     def nack(
         self, job: ClaimedJob, *, delay_ms: int | None = None, error: Error | None = None
-    ) -> Steps[engine.Released]:
+    ) -> Statements[engine.Released]:
         """Give a job back to be tried again, or to die if its deliveries are used up (option ``exhaust_at``).
 
         Args:
@@ -184,7 +186,7 @@ class LeaseMethods(Handle):
         """
         leased(job)
         release = engine.Release(job.seq, job.token, delay_ms, failure_from(error))
-        settled = yield from engine.release([release], job.node, project=self.project, queue=self.name).steps()
+        settled = yield from engine.release([release], job.node, project=self.project, queue=self.name)
         _check(settled, job)
         # A job that moved to a dead-letter topic is not in ``released``.
         return settled.released.get(job.seq) or engine.Released("dead", None, job.deliveries)
@@ -192,7 +194,7 @@ class LeaseMethods(Handle):
     anack = twin(nack)
 
     @sync
-    def extend(self, job: ClaimedJob, lease_ms: int | None = None) -> Steps[ClaimedJob]:
+    def extend(self, job: ClaimedJob, lease_ms: int | None = None) -> Statements[ClaimedJob]:
         """Set the end of a lease to now + ``lease_ms`` (a heartbeat; see ``Heartbeat`` for one that beats by itself).
 
         Args:
@@ -208,14 +210,14 @@ class LeaseMethods(Handle):
         leased(job)
         settled = yield from engine.extend(
             [job.seq], job.node, lease_ms, tokens=[job.token], project=self.project, queue=self.name
-        ).steps()
+        )
         _check(settled, job)
         return job.extended(settled.deadlines[job.seq])
 
     aextend = twin(extend)
 
     @sync
-    def progress(self, job: ClaimedJob, value: Any) -> Steps[None]:
+    def progress(self, job: ClaimedJob, value: Any) -> Statements[None]:
         """Say how far a job is. All can read it (``get_status``); it stays over retries until the next report.
 
         Args:
@@ -228,7 +230,7 @@ class LeaseMethods(Handle):
         """
         leased(job)
         report = results.Progress(job.seq, job.token, value)
-        settled = yield from results.progress([report], job.node, project=self.project, queue=self.name).steps()
+        settled = yield from results.progress([report], job.node, project=self.project, queue=self.name)
         _check(settled, job)
 
     aprogress = twin(progress)
@@ -236,7 +238,7 @@ class LeaseMethods(Handle):
     @sync
     def ack_many(
         self, jobs: Sequence[ClaimedJob], results: Sequence[Any] | None = None, *, result_ttl_ms: int | None = None
-    ) -> Steps[engine.Settled]:
+    ) -> Statements[engine.Settled]:
         """Complete up to 1,000 jobs of one claim (one node) in one statement.
 
         Nothing is raised for those that are lost.
@@ -263,14 +265,14 @@ class LeaseMethods(Handle):
             endings = [
                 ending._replace(result=value, body=body) for ending, (value, body) in zip(endings, written, strict=True)
             ]
-        return (yield from engine.finish(endings, node, project=self.project, queue=self.name).steps())
+        return (yield from engine.finish(endings, node, project=self.project, queue=self.name))
 
     aack_many = twin(ack_many)
 
     @sync
     def nack_many(
         self, jobs: Sequence[ClaimedJob], *, delay_ms: int | None = None, unstarted: bool = False
-    ) -> Steps[engine.Settled]:
+    ) -> Statements[engine.Settled]:
         """Give up to 1,000 jobs back in one statement; nothing is raised for those that are lost.
 
         Args:
@@ -283,12 +285,12 @@ class LeaseMethods(Handle):
             delay_ms = 0
         releases = [engine.Release(job.seq, job.token, delay_ms) for job in jobs]
         settled = engine.release(releases, node, project=self.project, queue=self.name, unstarted=unstarted)
-        return (yield from settled.steps())
+        return (yield from settled)
 
     anack_many = twin(nack_many)
 
     @sync
-    def extend_many(self, jobs: Sequence[ClaimedJob], lease_ms: int | None = None) -> Steps[engine.Settled]:
+    def extend_many(self, jobs: Sequence[ClaimedJob], lease_ms: int | None = None) -> Statements[engine.Settled]:
         """Extend up to 1,000 leases in one statement; nothing is raised for those that are lost.
 
         Returns:
@@ -299,7 +301,7 @@ class LeaseMethods(Handle):
         settled = engine.extend(
             [job.seq for job in jobs], node, lease_ms, tokens=tokens, project=self.project, queue=self.name
         )
-        return (yield from settled.steps())
+        return (yield from settled)
 
     aextend_many = twin(extend_many)
 
@@ -310,7 +312,7 @@ class LeaseMethods(Handle):
         return nodes.pop()
 
     @sync
-    def requeue_stale(self, idle_ms: int) -> Steps[int]:
+    def requeue_stale(self, idle_ms: int) -> Statements[int]:
         """Bring back the jobs whose leases expired, or were not renewed for ``idle_ms`` milliseconds.
 
         Claims bring expired leases back by themselves: this is for those who will not wait for the deadline.
@@ -321,6 +323,6 @@ class LeaseMethods(Handle):
         Raises:
             QueueNotFound: there is no such queue.
         """
-        return (yield from sweep.requeue_stale(self.name, idle_ms, project=self.project).steps())
+        return (yield from sweep.requeue_stale(self.name, idle_ms, project=self.project))
 
     arequeue_stale = twin(requeue_stale)

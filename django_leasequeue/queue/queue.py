@@ -8,7 +8,7 @@ from typing import Any, Unpack
 from .. import engine, twins
 from ..engine.jobs import read, results
 from ..engine.jobs.results import INLINE_BYTES, SLICE_BYTES
-from ..engine.operation import Steps, operation
+from ..engine.operation import Statements, operation
 from ..engine.queues import stats
 from ..engine.queues.queues import QueueInfo, find, make_defined
 from ..exceptions import JobNotFound
@@ -25,7 +25,7 @@ class ReadMethods(Handle):
     """Methods that read."""
 
     @sync
-    def get_status(self, job: Ref) -> Steps[JobStatus | None]:
+    def get_status(self, job: Ref) -> Statements[JobStatus | None]:
         """Return what is known of a job, without its result; ``None`` if nothing is (any more).
 
         Args:
@@ -37,7 +37,7 @@ class ReadMethods(Handle):
     aget_status = twin(get_status)
 
     @sync
-    def get_result(self, job: Ref, default: Any = None) -> Steps[Any]:
+    def get_result(self, job: Ref, default: Any = None) -> Statements[Any]:
         """Return the result of a completed job, ``default`` if there is none (yet, or any more).
 
         A job may have completed with ``None``: ``get_status`` tells, or a ``default`` of your own.
@@ -58,7 +58,7 @@ class ReadMethods(Handle):
     aget_result = twin(get_result)
 
     @sync
-    def update_result_ttl(self, job: Ref, ttl_ms: int) -> Steps[bool]:
+    def update_result_ttl(self, job: Ref, ttl_ms: int) -> Statements[bool]:
         """Change how long the end of a job is remembered: from now on if it has ended, else from its end on.
 
         Args:
@@ -72,9 +72,7 @@ class ReadMethods(Handle):
             InvalidOption: ``ttl_ms`` is something else.
         """
         key, seq = ref(job)
-        changed = yield from results.update_result_ttl(
-            self.name, ttl_ms, key=key, seq=seq, project=self.project
-        ).steps()
+        changed = yield from results.update_result_ttl(self.name, ttl_ms, key=key, seq=seq, project=self.project)
         return changed is not None
 
     aupdate_result_ttl = twin(update_result_ttl)
@@ -99,18 +97,18 @@ class ReadMethods(Handle):
         return aiterate(_pieces(self, job, chunk_size))
 
     @sync
-    def counts(self) -> Steps[engine.Counts]:
+    def counts(self) -> Statements[engine.Counts]:
         """Return the queue's figures: ready, delayed, in flight, dead; exact up to ``LEASEQUEUE["COUNT_CAP"]``.
 
         Raises:
             QueueNotFound: there is no such queue.
         """
-        return (yield from stats.counts(self.name, project=self.project).steps())
+        return (yield from stats.counts(self.name, project=self.project))
 
     acounts = twin(counts)
 
     @sync
-    def read_state(self, size: int = 100) -> Steps[engine.QueueState]:
+    def read_state(self, size: int = 100) -> Statements[engine.QueueState]:
         """Return a cheap snapshot of one instant: what is next, in claim order, what is in progress, and a version.
 
         Args:
@@ -119,12 +117,12 @@ class ReadMethods(Handle):
         Raises:
             QueueNotFound: there is no such queue.
         """
-        return (yield from stats.state(self.name, project=self.project, size=size).steps())
+        return (yield from stats.state(self.name, project=self.project, size=size))
 
     aread_state = twin(read_state)
 
     @sync
-    def list_jobs(self, state: str = "ready", *, after: str | None = None, size: int = 100) -> Steps[engine.Page]:
+    def list_jobs(self, state: str = "ready", *, after: str | None = None, size: int = 100) -> Statements[engine.Page]:
         """List the jobs of one state, page by page: ``ready`` ones in claim order, ``delayed`` ones the next due first.
 
         Args:
@@ -135,7 +133,7 @@ class ReadMethods(Handle):
         Raises:
             QueueNotFound, InvalidOption: there is no such queue or state.
         """
-        return (yield from read.list_jobs(self.name, state, project=self.project, after=after, size=size).steps())
+        return (yield from read.list_jobs(self.name, state, project=self.project, after=after, size=size))
 
     alist_jobs = twin(list_jobs)
 
@@ -156,7 +154,7 @@ def _pieces(queue: Handle, job: Ref, chunk_size: int) -> Generator[Any, Any, Non
 
 
 @operation
-def _result_row(queue: Handle, job: Ref) -> Steps[results.Status]:
+def _result_row(queue: Handle, job: Ref) -> Statements[results.Status]:
     row = yield from status_of(queue, job, 0)
     if row is None or row.state != "completed":
         raise JobNotFound(job, f"Job {job} has no result (yet, or any more).")
@@ -211,7 +209,7 @@ class Queue(ProducerMethods, LeaseMethods, ReadMethods):
         return await twins.arun(request.conversation(request.Caller(self, AsyncAlarm), job, timeout))
 
     @sync
-    def create(self) -> Steps[bool]:
+    def create(self) -> Statements[bool]:
         """Make the queue unless it is there: as the settings declare it, else as this handle says.
 
         Returns:
@@ -222,7 +220,7 @@ class Queue(ProducerMethods, LeaseMethods, ReadMethods):
     acreate = twin(create)
 
     @sync
-    def make(self) -> Steps[None]:
+    def make(self) -> Statements[None]:
         """Make the queue unless it is there, as a first job would.
 
         Raises:
@@ -233,36 +231,36 @@ class Queue(ProducerMethods, LeaseMethods, ReadMethods):
     amake = twin(make)
 
     @sync
-    def info(self) -> Steps[QueueInfo | None]:
+    def info(self) -> Statements[QueueInfo | None]:
         """Return the queue as it is in the database, ``None`` if it is not there."""
         return (yield from find(self.project, self.name))
 
     ainfo = twin(info)
 
     @sync
-    def pause(self, paused: bool = True) -> Steps[None]:
+    def pause(self, paused: bool = True) -> Statements[None]:
         """Pause the queue until ``resume()``: claims get nothing, all else goes on. ``pause(False)`` is ``resume()``.
 
         Raises:
             QueueNotFound: there is no such queue.
         """
-        yield from engine.pause(self.name, project=self.project, paused=paused).steps()
+        yield from engine.pause(self.name, project=self.project, paused=paused)
 
     apause = twin(pause)
 
     @sync
-    def resume(self) -> Steps[None]:
+    def resume(self) -> Statements[None]:
         """End a pause.
 
         Raises:
             QueueNotFound: there is no such queue.
         """
-        yield from engine.pause(self.name, project=self.project, paused=False).steps()
+        yield from engine.pause(self.name, project=self.project, paused=False)
 
     aresume = twin(resume)
 
     @sync
-    def purge(self, *states: str) -> Steps[int]:
+    def purge(self, *states: str) -> Statements[int]:
         """Remove all jobs of these states (ready and delayed ones by default), 1,000 with each statement.
 
         Returns:
@@ -273,9 +271,7 @@ class Queue(ProducerMethods, LeaseMethods, ReadMethods):
         """
         gone = 0
         while True:
-            some = yield from engine.purge(
-                self.name, states=states or ("ready", "delayed"), project=self.project
-            ).steps()
+            some = yield from engine.purge(self.name, states=states or ("ready", "delayed"), project=self.project)
             gone += some
             if not some:
                 return gone

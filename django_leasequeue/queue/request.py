@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import time
 from functools import partial
 from typing import Any
 
 from .. import engine, twins
+from ..engine import clock
 from ..engine.jobs import results
 from ..engine.jobs.results import INLINE_BYTES, Reply, Status, complete_steps
 from ..engine.limits import check_timeout
-from ..engine.operation import Steps, operation
+from ..engine.operation import Statements, operation
 from ..engine.queues import routing
 from ..exceptions import JobCancelled, JobNotFound, MaxRetries, WaitTimeout
 from ..notify.alarms import Alarm
-from ..notify.replies import UNTOLD, End, Ticket, answer, get_hub, work_in_place
+from ..notify.replies import UNKNOWN_END, End, Ticket, answer, get_hub, work_in_place
 from .base import Handle, arun, find_serializer, known_serializer, pinned, run, serializer_of, status_of
 from .enqueue import add_jobs, written_job
 from .flush import ENQUEUE, LOOK, AsyncLane, Call, shared_lane
@@ -63,12 +63,12 @@ class Caller:
 
 
 @operation
-def _add(queue: Handle, job: engine.NewJob) -> Steps[Receipt]:
+def _add(queue: Handle, job: engine.NewJob) -> Statements[Receipt]:
     return (yield from add_jobs(queue, [job], (yield from serializer_of(queue)), results=True))[0]
 
 
 @operation
-def reply_of(queue: Handle, receipt: Receipt) -> Steps[tuple[Any] | None]:
+def reply_of(queue: Handle, receipt: Receipt) -> Statements[tuple[Any] | None]:
     """Read how a job ended; see ``answer_of``."""
     seq = receipt.seq
     reply = (yield from results.result_steps([seq], INLINE_BYTES)).get(seq)
@@ -99,9 +99,9 @@ def answer_of(row: Status | Reply | None, receipt: Receipt, serializer: Serializ
     return (result_of(row, serializer),)
 
 
-def conversation(caller: Caller, job: engine.NewJob, timeout: float) -> twins.Steps[Any]:
+def conversation(caller: Caller, job: engine.NewJob, timeout: float) -> twins.Body[Any]:
     """Enqueue and wait. Listening begins before the job is enqueued, so no end is missed."""
-    deadline = time.monotonic() + check_timeout(timeout)
+    deadline = clock.monotonic() + check_timeout(timeout)
     using = caller.queue.using
     work = yield from work_in_place(using)
     hub = get_hub(using)
@@ -119,7 +119,7 @@ def conversation(caller: Caller, job: engine.NewJob, timeout: float) -> twins.St
         late = WaitTimeout(receipt.key or receipt.seq, timeout)
         read = partial(_read, caller, receipt, ticket)
         if ticket is not None:
-            ticket.told = bool(told)
+            ticket.notified = bool(told)
             ticket.bind(receipt.seq)
             ticket.ended = ticket.ended or told is None
             return (yield from answer(ticket, deadline, read, late))
@@ -134,9 +134,9 @@ def conversation(caller: Caller, job: engine.NewJob, timeout: float) -> twins.St
             ticket.close()
 
 
-def _read(caller: Caller, receipt: Receipt, ticket: Ticket | None) -> twins.Steps[tuple[Any] | None]:
+def _read(caller: Caller, receipt: Receipt, ticket: Ticket | None) -> twins.Body[tuple[Any] | None]:
     """Read how the job ended: its result in a tuple, ``None`` if it has not."""
-    end = UNTOLD if ticket is None else ticket.end
+    end = UNKNOWN_END if ticket is None else ticket.end
     if end.reply is not None:  # a small result has come with the notification
         return answer_of(end.reply, receipt, (yield twins.either(caller.serializer, caller.aserializer)))
     found = yield twins.either(caller.reply, caller.areply, receipt)
@@ -153,7 +153,7 @@ def _lost(receipt: Receipt) -> JobNotFound:
 
 
 def _traceless(receipt: Receipt, end: End) -> Exception:
-    """The error for a job that has ended and of which nothing is remembered."""
+    """The error for a job that has ended without a remembered result."""
     name = receipt.key or receipt.seq
     if end.key is not None and end.key != (receipt.key or ""):
         return _lost(receipt)  # the end of a job that got its number

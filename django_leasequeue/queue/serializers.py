@@ -1,4 +1,4 @@
-"""From values to what the tables hold, and back.
+"""From values to stored payloads, and back.
 
 JSON goes to ``jsonb`` columns, where SQL and the admin can read it; what other serializers make, and bytes that a
 caller gives, go to ``bytea`` columns as they are, without base64.
@@ -48,7 +48,7 @@ class Serializer(NamedTuple):
         return None, body
 
     def read(self, value: Any, body: bytes | None, what: str = "the payload") -> Any:
-        """Return what was written: the JSON value where there is no body."""
+        """Return the stored value: the body, or the JSON value without one."""
         if body is None:
             return value
         if self.loads is None:

@@ -1,56 +1,90 @@
-"""What an operator on call should know of a database: how its queues do, what deserves attention, what to do then."""
+"""Warnings for the operator of a database: stuck queues, workers, duties and recurring tasks, and what to do."""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
-from datetime import datetime
-from typing import Any, NamedTuple
+from datetime import datetime, timedelta
+from typing import NamedTuple
 
 from django.db.models import DateTimeField, F, FloatField, Func, Q, QuerySet, Value
 from django.db.models.functions import Coalesce
 
-from .. import engine
-from ..engine import ConnectionExecutor, arrays, clock, partitions
+from ..engine import arrays, clock
 from ..engine.clock import span
-from ..engine.flow.figures import MAX_LIMITS, allows, list_limits
+from ..engine.dead.filter import DeadFilter
 from ..engine.limits import WORKER_LEASE
-from ..engine.operation import Steps, operation
-from ..engine.pool import connect
+from ..engine.operation import Statements, operation
 from ..engine.queues.stats import Counts, counts_by_id
-from ..models import RecurringTask, Worker
-from .leader import LOCK
+from ..models import Job, JobStatus, RecurringTask, Worker
+from ..sql.epoch import waiting_text
+from .leader import Leader
 
-#: Queues that are looked at for what deserves attention.
-MOST = 10_000
 #: Queues of one statement.
 PAGE = 500
+#: Recurring tasks of one kind of trouble that are named.
+SHOWN = 10
+#: States of a job whose run has failed for good.
+FAILED = (JobStatus.FAILED, JobStatus.DEAD)
+
+
+#: Seconds that count as lately for new dead letters, and deaths that are counted of each time.
+LATELY, MAX_DEATHS = 600, 10_000
+#: A tenth of the bound deserves a word where it is so many times the pace of the hour before.
+PACE = 3
 
 
 class Bounds(NamedTuple):
-    """Seconds after which a ready job, a lease, a late recurring task or an open transaction deserves a word."""
+    """When to warn: seconds, and of ``dead`` the jobs of a queue that die within ten minutes.
+
+    ``unclaimed`` is for ready jobs that are not tasks.
+    """
 
     waiting: int = 1_800
     lease: int = 6 * 3_600
     late: int = 60
     transaction: int = 900
+    unclaimed: int = 300
+    dead: int = 100
 
 
 BOUNDS = Bounds()
 
 
 class Concern(NamedTuple):
-    """A warning: ``level`` is ``warning`` or ``error``; ``queue_id`` and ``seq`` say what to look at."""
+    """A warning: ``level`` is ``warning`` or ``error``; ``queue_id`` and ``seq`` name its queue and job.
+
+    ``dead_letters`` is the filter of its dead letters, as a query string.
+    """
 
     level: str
     text: str
     queue_id: int | None = None
     queue: str = ""
     seq: int | None = None
+    dead_letters: str = ""
+
+
+class Deaths(NamedTuple):
+    """Jobs that died in a queue lately, and in the hour before; each counted up to ``MAX_DEATHS`` + 1."""
+
+    queue_id: int
+    died: int
+    died_before: int
+
+    def level(self, bounds: Bounds) -> str | None:
+        """Return the level of a warning: an error from the bound on; ``None`` if it deserves none."""
+        if self.died >= bounds.dead:
+            return "error"
+        usual = self.died_before * LATELY / 3_600
+        return "warning" if self.died >= bounds.dead / 10 and self.died >= PACE * usual else None
 
 
 class Health(NamedTuple):
-    """What may be wrong with a queue: ``waiting`` sessions listen, its oldest ready job is ``ready`` seconds old."""
+    """Signs of trouble of a queue: ``waiting`` sessions listen; its oldest ready job is ``ready`` seconds old.
+
+    ``tasks``: whether it holds tasks. ``deaths``: ``None`` where few jobs died lately.
+    """
 
     queue_id: int
     workers: int
@@ -61,26 +95,52 @@ class Health(NamedTuple):
     old_seq: int | None
     old_node: str | None
     floor_since: datetime | None
+    tasks: bool
     ready: float | None
+    deaths: Deaths | None
 
 
 @operation
-def read_health(queue_ids: Sequence[int], bounds: Bounds = BOUNDS) -> Steps[dict[int, Health]]:
-    """Read what may be wrong with queues, by id."""
+def read_deaths(queue_ids: Sequence[int] | None = None, bounds: Bounds = BOUNDS) -> Statements[list[Deaths]]:
+    """Read in which queues (``None``: of all) many jobs died lately, those with most deaths first."""
+    ids = None if queue_ids is None else arrays.integers(queue_ids)
+    least = max(bounds.dead // 10, 1)
+    rows = yield "dead_new", {"queues": ids, "recent": LATELY, "least": least, "cap": MAX_DEATHS}
+    return [Deaths._make(row) for row in rows]
+
+
+@operation
+def read_health(queue_ids: Sequence[int], bounds: Bounds = BOUNDS) -> Statements[dict[int, Health]]:
+    """Read signs of trouble of queues, by id."""
     ids = arrays.integers(queue_ids)
     rows = yield "queue_health", {"queues": ids, "silent": WORKER_LEASE, "old": bounds.lease}
     ready = {queue_id: age for queue_id, age, *_ in (yield "queue_ages", {"queues": ids})}
-    return {row[0]: Health._make((*row, ready.get(row[0]))) for row in rows}
+    deaths = {each.queue_id: each for each in (yield from read_deaths(queue_ids, bounds))}
+    return {row[0]: Health._make((*row, ready.get(row[0]), deaths.get(row[0]))) for row in rows}
 
 
 def of_server(
-    leads: bool, age: float | None, pid: int | None, application: str | None, bounds: Bounds = BOUNDS
+    leader: Leader | None,
+    age: float | None,
+    pid: int | None,
+    application: str | None,
+    above: int | None = None,
+    bounds: Bounds = BOUNDS,
 ) -> list[Concern]:
-    """Return what is wrong with the reaper or the database, whose oldest transaction is ``age`` seconds old."""
-    found = []
-    if not leads:
+    """Return the concerns about the reaper and the database.
+
+    Its oldest transaction is ``age`` seconds old; ``above`` is the value of ``epoch.above_horizon``.
+    """
+    found = [] if above is None else [Concern("error", waiting_text(above))]
+    if leader is None:
         text = "No reaper leads: nothing sweeps, samples or carries out operations."
         found.append(Concern("error", f"{text} Start a worker or 'manage.py runreaper'."))
+    else:
+        for duty in leader.duties:
+            if duty["late"]:
+                text = f"The reaper's duty {duty['name']} has not succeeded for {span(duty['succeeded'])}"
+                why = duty["error"] or "It has not run."
+                found.append(Concern("error", f"{text}: {why} See the log of {leader.holder}."))
     if age is not None and age > bounds.transaction:
         text = (
             f"A transaction of {application or 'an unnamed client'} (pid {pid}) is open for {span(age)}: PostgreSQL"
@@ -91,20 +151,34 @@ def of_server(
 
 
 def of_queue(counts: Counts, health: Health | None, now: datetime, bounds: Bounds = BOUNDS) -> list[Concern]:
-    """Return what is wrong with a queue."""
+    """Return the concerns about a queue."""
     name = f"{counts.project}/{counts.queue}" if counts.project else counts.queue
     found: list[Concern] = []
 
-    def say(level: str, text: str, seq: int | None = None) -> None:
-        found.append(Concern(level, text, counts.queue_id, counts.queue, seq))
+    def say(level: str, text: str, seq: int | None = None, dead_letters: str = "") -> None:
+        found.append(Concern(level, text, counts.queue_id, counts.queue, seq, dead_letters))
 
     if counts.paused_at is not None:
-        say("warning", f"{name} is paused since {span(now - counts.paused_at)}: nothing is claimed from it.")
+        say("warning", f"{name} has been paused for {span(now - counts.paused_at)}: nothing is claimed from it.")
     if health is None:
         return found
-    if counts.type == "queue" and counts.ready and not (health.workers or health.waiting or counts.in_flight):
-        start = f"Start 'manage.py runworker --queues {counts.queue}'."
-        say("error", f"No worker listens to {name}, and jobs are ready. {start}")
+    if health.deaths is not None and (level := health.deaths.level(bounds)):
+        died, before = (f"{min(n, MAX_DEATHS):,}{'+' * (n > MAX_DEATHS)}" for n in health.deaths[1:])
+        query = DeadFilter(counts.project, counts.queue, since=now - timedelta(seconds=LATELY)).query()
+        say(level, f"{died} jobs of {name} died in the last 10 min, {before} in the hour before.", dead_letters=query)
+    polled = None if counts.claimed_at is None else (now - counts.claimed_at).total_seconds()
+    polls = not health.tasks and polled is not None and polled <= bounds.unclaimed
+    served = counts.paused_at is not None or health.workers or health.waiting or counts.in_flight or polls
+    if counts.type == "queue" and counts.ready and not served:
+        if health.tasks:
+            project = _option("project", counts.project) if counts.project else ""
+            start = f"manage.py runworker{_option('queues', counts.queue)}{project}"
+            say("error", f"No worker listens to {name}, and tasks are ready. Start `{start}`.")
+        else:
+            last = "never" if polled is None else f"{span(polled)} ago"
+            start = "start their consumer, which uses Queue, Consumer, HTTP or runworker --handler."
+            text = f"Nobody claims from {name} (last claim: {last}), and jobs are ready. They are no tasks: {start}"
+            say("error", text)
     elif health.ready is not None and health.ready > bounds.waiting and counts.paused_at is None:
         say(
             "error",
@@ -112,7 +186,7 @@ def of_queue(counts: Counts, health: Health | None, now: datetime, bounds: Bound
             " or look at what they run.",
         )
     if health.overdue is not None:
-        over = f"A lease of {name} is over since {span(now - health.overdue)} and was not swept"
+        over = f"A lease of {name} expired {span(now - health.overdue)} ago and was not swept"
         say("error", f"{over}: is a reaper running?", health.overdue_seq)
     if health.old is not None:
         old = f"A lease of {name} is {span(now - health.old)} old, held by {health.old_node}"
@@ -120,102 +194,47 @@ def of_queue(counts: Counts, health: Health | None, now: datetime, bounds: Bound
     if health.floor_since is not None:
         say(
             "warning",
-            f"A floor of {name} could not move since {span(now - health.floor_since)}: a long transaction holds it, and"
-            " claims walk over dead entries.",
+            f"A floor of {name} has not moved for {span(now - health.floor_since)}: a long transaction holds it, and"
+            " claims read dead index entries.",
         )
     return found
 
 
-def of_workers(silent: Iterable[tuple[str, float]]) -> list[Concern]:
-    """Return the workers that are gone without a goodbye, of those with how many seconds ago each was seen."""
-    gone = [(node, seconds) for node, seconds in silent if seconds > WORKER_LEASE]
-    return [Concern("warning", f"Worker {node} was not seen for {span(seconds)}.") for node, seconds in gone[:20]]
+@operation
+def of_queues(bounds: Bounds = BOUNDS, most: int = PAGE) -> Statements[list[Concern]]:
+    """Return the problems of the oldest ``most`` queues of a database."""
+    found: list[Concern] = []
+    ids = [0]
+    for _ in range(0, most, PAGE):
+        ids = [queue_id for (queue_id,) in (yield "queue_page", {"after": ids[-1], "size": PAGE})]
+        if not ids:
+            break
+        health = yield from read_health(ids, bounds)
+        for queue_id, each in (yield from counts_by_id(ids, cap=1)).items():
+            found += of_queue(each, health.get(queue_id), clock.now(), bounds)
+    return found
 
 
-@dataclass(frozen=True, slots=True)
-class Leader:
-    """The reaper that leads: its server process, its address, since when it is connected."""
-
-    pid: int
-    address: str
-    since: datetime
+def _option(name: str, value: str) -> str:
+    """Return an option of a command, quoted for a shell."""
+    return f" --{name}{'=' if value.startswith('-') else ' '}{shlex.quote(value)}"
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerLine:
-    """A worker as it said of itself last, ``seen`` seconds ago."""
-
-    node: str
-    state: str
-    queues: list[str]
-    concurrency: int
-    running: int
-    completed: int
-    failed: int
-    retried: int
-    lost: int
-    seen: float
-
-
-@dataclass(frozen=True, slots=True)
-class RecurringLine:
-    """A recurring task; ``late`` is how many seconds its next tick is overdue (below 0: not yet)."""
-
-    name: str
-    schedule: str
-    timezone: str
-    enabled: bool
-    last_tick_at: datetime | None
-    next_tick_at: datetime | None
-    late: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class LimitLine:
-    """A limit that jobs wait for, counted up to 1,000; ``taken``: slots of ready and running jobs."""
-
-    name: str
-    allows: str
-    keys: int
-    waiting: int
-    taken: int
-
-
-@dataclass(frozen=True, slots=True)
-class LogStatus:
-    """The lease log: its last number, its partitions, its size, events in the default partition (up to a million)."""
-
-    head: int
-    partitions: int
-    free: int
-    bytes: int
-    in_default: int
-
-
-@dataclass(frozen=True, slots=True)
-class ReaperStatus:
-    """One look. ``problems`` says in words what deserves attention; ``queues`` are the first by name."""
-
-    database: str
-    server: str
-    leader: Leader | None
-    oldest_transaction: float | None
-    oldest_application: str | None
-    job_bytes: int
-    totals: list[engine.Totals]
-    queues: list[engine.Counts]
-    workers: list[WorkerLine]
-    recurring: list[RecurringLine]
-    limits: list[LimitLine]
-    log: LogStatus
-    problems: list[str]
-
-    def as_dict(self) -> dict[str, Any]:
-        return {
-            **asdict(self),
-            "totals": [each._asdict() for each in self.totals],
-            "queues": [each._asdict() for each in self.queues],
-        }
+def of_workers(workers: Iterable[Worker]) -> list[Concern]:
+    """Return the concerns about workers (of ``seen``): silent ones, and those with a suspect alone."""
+    gone: list[Concern] = []
+    alone: list[Concern] = []
+    for worker in workers:
+        if worker.silent > WORKER_LEASE:
+            gone.append(Concern("warning", f"Worker {worker.node} was not seen for {span(worker.silent)}."))
+            continue
+        for job in worker.running:
+            if job.get("suspect") == "alone":
+                since = span(job["seconds"] + worker.silent)
+                what = f"has run a suspect for {since} (job {job['seq']} of {job['queue']})"
+                text = f"Worker {worker.node} {what} and starts nothing else: it has no process of its own for it."
+                alone.append(Concern("warning", text, None, job["queue"], job["seq"]))
+    return [*gone[:20], *alone[:20]]
 
 
 def seconds_since(field: str) -> Func:
@@ -242,71 +261,20 @@ def recurring(using: str) -> QuerySet[RecurringTask]:
     return found.order_by(F("next_tick_at").asc(nulls_last=True), "name")
 
 
-def look(using: str, *, project: str = "", size: int = 50, bounds: Bounds = BOUNDS) -> ReaperStatus:
-    """Look at one database, with short statements on a connection of its own; each list has at most ``size`` lines.
-
-    The queues of ``project`` are listed; of others too it is said what deserves attention.
-    """
-    with connect(using) as connection:
-        executor = ConnectionExecutor(connection)
-        ((version, oldest, pid, application, job_bytes, _),) = executor.fetch("server_status", {})
-        leaders = [Leader(pid, address, since) for pid, address, since, _ in executor.fetch("reaper_leader", LOCK)]
-        lines = executor.run(engine.list_queues(project=project, size=size))
-        counts = executor.run(engine.counts_of([line.name for line in lines], project=project))
-        workers = [_worker_line(worker) for worker in seen(Worker.objects.using(using))[:size]]
-        tasks = [RecurringLine(*row) for row in recurring(using).values_list(*RecurringLine.__annotations__)[:size]]
-        limits = executor.run(list_limits(project=project, size=min(size, MAX_LIMITS)))
-        waited_for = [limit for limit in limits if limit.waiting]
-        layout = partitions.read_layout(connection)
-        log = LogStatus(
-            layout.head,
-            len(layout.partitions),
-            sum(1 for partition in layout.partitions if partition.low > layout.head),
-            sum(partition.bytes for partition in layout.partitions) + layout.default_bytes,
-            partitions.default_rows(connection) if layout.default_used else 0,
-        )
-        totals = executor.run(engine.totals(size=size))
-        problems = [
-            *of_server(bool(leaders), oldest, pid, application or None, bounds),
-            *of_workers((worker.node, worker.seen) for worker in workers),
-        ]
-        if late := [line.name for line in tasks if line.enabled and (line.late or 0) > bounds.late]:
-            problems.append(Concern("error", f"Recurring tasks are late: {', '.join(late)}."))
-        if log.in_default:
-            text = f"{log.in_default} events of the lease log are in its default partition (system check W017)."
-            problems.append(Concern("warning", text))
-        problems += _of_queues(executor, bounds)
-    return ReaperStatus(
-        using,
-        version,
-        leaders[0] if leaders else None,
-        oldest,
-        application or None,
-        job_bytes,
-        totals,
-        [counts[line.name] for line in lines if line.name in counts],
-        workers,
-        tasks,
-        [LimitLine(line.name, allows(line.values), line.keys, line.waiting, line.taken) for line in waited_for],
-        log,
-        [problem.text for problem in sorted(problems, key=lambda problem: problem.level != "error")],
-    )
-
-
-def _worker_line(worker: Worker) -> WorkerLine:
-    state, running = ("gone", 0) if worker.gone else (worker.state, len(worker.running))
-    counts = (worker.completed, worker.failed, worker.retried, worker.lost)
-    return WorkerLine(worker.node, state, worker.queues, worker.concurrency, running, *counts, worker.silent)
-
-
-def _of_queues(executor: ConnectionExecutor, bounds: Bounds) -> list[Concern]:
-    found: list[Concern] = []
-    ids = [0]
-    for _ in range(0, MOST, PAGE):
-        ids = [queue_id for (queue_id,) in executor.fetch("queue_page", {"after": ids[-1], "size": PAGE})]
-        if not ids:
-            break
-        health = executor.run(read_health(ids, bounds))
-        for queue_id, each in executor.run(counts_by_id(ids, cap=1)).items():
-            found += of_queue(each, health.get(queue_id), clock.now(), bounds)
+def recurring_problems(using: str, bounds: Bounds = BOUNDS) -> list[str]:
+    """Return the problems of recurring tasks in a database: a few of each kind."""
+    enabled = recurring(using).filter(enabled=True)
+    looked_at = enabled.filter(~Q(last_error="") | Q(late__gt=bounds.late) | Q(last_seq__isnull=False))
+    tasks = list(looked_at.order_by(F("last_error").desc(), F("next_tick_at").asc(nulls_last=True))[:PAGE])
+    failing = [task for task in tasks if task.last_error][:SHOWN]
+    late = [task for task in tasks if not task.last_error and (task.late or 0) > bounds.late][:SHOWN]
+    found = [f"Recurring task {task.name} was not enqueued: {task.last_error}" for task in failing]
+    why = "is a reaper running, and can its schedule and task be read?"
+    found += [f"Recurring task {task.name} is {span(task.late)} overdue: {why}" for task in late]
+    last = {task.last_seq: task for task in tasks if task.last_seq is not None}
+    failed = Job.objects.using(using).filter(seq__in=list(last), state__in=FAILED).only("seq", "state", "task")
+    for job in failed[:SHOWN] if last else ():
+        task = last[job.seq]
+        if job.task == task.task:
+            found.append(f"The last run of recurring task {task.name} failed: job {job.seq} is {job.state}.")
     return found

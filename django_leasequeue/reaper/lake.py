@@ -1,7 +1,6 @@
-"""The lake as its database knows it: what retention waits for, and the status that operators see.
+"""The lake, as seen from the database: the holds of retention, and the status for operators.
 
-Retention, inside the reaper, waits for consumers that have not read and for slices that are not archived. Nothing here
-needs pyspark or Java.
+Retention, a duty of the reaper, waits for unread consumers and unarchived slices. No pyspark or Java is needed here.
 """
 
 from __future__ import annotations
@@ -16,9 +15,12 @@ from django.utils import timezone
 
 from .. import conf
 from ..conf import process
+from ..engine.epoch import above_horizon
 from ..engine.pool import connect
 from ..engine.runner import ConnectionExecutor
 from ..models import LakeConsumer, LakeFigure, LakeSlice
+from ..sql.epoch import waiting_text
+from ..words import TXID_BITS
 
 logger = logging.getLogger("django_leasequeue.lake")
 
@@ -26,7 +28,7 @@ _lowest: process.Memory[int, int] = process.Memory()
 
 
 def register() -> None:
-    """Make retention ask the lake before it drops events."""
+    """Let retention wait for the lake before it drops events."""
     from ..engine import partitions
 
     partitions.hold_back("lake consumers", needed_by_consumers)
@@ -34,18 +36,18 @@ def register() -> None:
 
 
 def needed_by_consumers(connection: psycopg.Connection[Any]) -> int | None:
-    """Return the lowest transaction id that a registered consumer needs; one that is gone too long is given up."""
+    """Return the lowest transaction id that a registered consumer needs; long absent consumers do not count."""
     days = conf.settings.LAKE.CONSUMER_LIMIT_DAYS
     parameters = {"seconds": days * 86_400 if days > 0 else None}
     txid, lost = ConnectionExecutor(connection).fetch("lake/consumer_need", parameters)[0]
-    told = "Consumer %s of the lease log was not seen for %s days: retention waits for it no longer"
     for name in lost or ():
-        logger.warning(told, name, days)
+        what = "Consumer %s of the lease log was not seen for %s days: retention waits for it no longer"
+        logger.warning(what, name, days)
     return None if txid is None else int(txid)
 
 
 def needed_by_archive(connection: psycopg.Connection[Any]) -> int | None:
-    """Return the lowest transaction id that is not in the archive yet; None when this site archives nothing."""
+    """Return the lowest transaction id that is not archived yet; None if this site archives nothing."""
     if not conf.settings.LAKE.ARCHIVE:
         return None
     executor = ConnectionExecutor(connection)
@@ -56,25 +58,35 @@ def needed_by_archive(connection: psycopg.Connection[Any]) -> int | None:
             continue
         if low not in _lowest or high > head:
             ((lowest, horizon),) = executor.fetch("lake/slice_lowest", {"low": low, "high": high})
-            # Nothing there yet: a writer has a transaction id that is not over.
+            # Still empty: a writer's transaction may be open.
             _lowest[low] = horizon if lowest is None else lowest
         found.append(_lowest[low])
-        break  # Partitions are dropped in order, so the first that is missing keeps all behind it.
+        break  # Partitions are dropped in order, so the first unarchived one holds all later ones.
     default = executor.fetch("lake/default_lowest", {})[0][0]
     return min((value for value in (*found, default) if value is not None), default=None)
+
+
+def _txid_text(txid: int) -> str:
+    epoch, number = txid >> TXID_BITS, txid & (1 << TXID_BITS) - 1
+    return f"transaction {number}" + (f" of epoch {epoch}" if epoch else "")
 
 
 def status(using: str = "default") -> Iterator[str]:
     """Yield the status as lines; a slow writer anywhere in the cluster delays every reader by the horizon's age."""
     with connect(using) as connection:
-        ((horizon, seconds, application),) = ConnectionExecutor(connection).fetch("lake/horizon_age", {})
-    yield f"horizon: transaction {horizon}, {seconds:.1f} s old" + (f" ({application})" if seconds else "")
+        executor = ConnectionExecutor(connection)
+        ((horizon, seconds, application),) = executor.fetch("lake/horizon_age", {})
+        above = executor.run(above_horizon())
+    if above is not None:
+        yield f"WAITING: {waiting_text(above)}"
+    yield f"horizon: {_txid_text(horizon)}, {seconds:.1f} s old" + (f" ({application})" if seconds else "")
     now = timezone.now()
     for consumer in LakeConsumer.objects.using(using).order_by("name"):
         state = "GIVEN UP by retention" if consumer.overtaken_at else "at"
-        behind = max(0, horizon - 1 - consumer.txid)
+        # The count of an earlier epoch is unknown.
+        behind = max(0, horizon - 1 - max(consumer.txid, horizon >> TXID_BITS << TXID_BITS))
         seen = f"seen {(now - consumer.seen_at).total_seconds():.0f} s ago"
-        yield f"consumer {consumer.name}: {state} transaction {consumer.txid}, {behind} behind, {seen}"
+        yield f"consumer {consumer.name}: {state} {_txid_text(consumer.txid)}, {behind} behind, {seen}"
     slices = LakeSlice.objects.using(using).values("state").annotate(n=Count("pk"), rows=Sum("rows"))
     for row in slices.order_by("state"):
         yield f"archive: {row['n']} slices {row['state']}, {row['rows'] or 0} events"

@@ -1,145 +1,200 @@
-"""Leader election: of all reapers of a database exactly one leads, by an advisory lock on a connection of its own."""
+"""Leader election: of all reapers of a database one leads for a term, as long as it raises a counter in time."""
 
 from __future__ import annotations
 
+import json
 import logging
+import os
+import secrets
 import selectors
+import socket
+import time
+from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 import psycopg
 from psycopg import sql
 
 from .. import conf
 from ..engine import ConnectionExecutor, pool
+from ..engine.operation import Rows
+from ..engine.runner import Executor
 from ..notify.session import WakeUpPipe
-from ..sql import statement
 
 logger = logging.getLogger("django_leasequeue.reaper")
 
-#: Advisory lock of the leader, in a space of its own (queues have 1280657731).
-LOCK = {"space": 1280657732, "number": 1}
-#: Seconds after which a server that does not answer a statement is given up (it ends one itself after ten minutes).
-SILENCE = 660.0
-#: Where a leader that stops tells the others.
-CHANNEL = "leasequeue_reaper"
+#: Seconds between two beats; seconds without one after which another reaper takes over; seconds for which a beat
+#: entitles a leader. Each side uses its own monotonic clock: the database's may be set.
+BEAT, SILENT, VALID = 3.0, 10.0, 8.0
+#: Seconds that the server gets for a beat: less than the time until the next reaper takes over.
+PATIENCE = 4.0
+#: Seconds after the last beat until status and admin show no leader.
+ABSENT = 15.0
+#: Limits of a fenced transaction, which delays a new term: milliseconds between two statements, and of one.
+IDLE_MS, STATEMENT_MS = 4_000, 8_000
+
+
+class NotLeading(Exception):
+    """This reaper no longer leads: its write is refused."""
+
+
+class Term(NamedTuple):
+    """The term of a leader: its number, and the leader."""
+
+    number: int
+    holder: str
+
+    def fence(self, executor: Executor, statement_ms: int = STATEMENT_MS) -> None:
+        """Let no other term begin until the executor's transaction ends; ``NotLeading``: one has begun."""
+        limits = {"idle": IDLE_MS, "statement": statement_ms}
+        if not executor.fetch("reaper_fence", {"term": self.number, "holder": self.holder, **limits}):
+            raise NotLeading(f"Term {self.number} of the reapers is over.")
+
+
+class Leader(NamedTuple):
+    """The row of the leader: its last beat was ``silent`` seconds ago, with the state of its ``duties``."""
+
+    term: int
+    beat: int
+    holder: str
+    address: str
+    since: Any
+    silent: float
+    duties: list[dict[str, Any]]
+
+    @property
+    def leads(self) -> bool:
+        # ``abs``: the server's clock may have been set back since the beat.
+        return bool(self.holder) and abs(self.silent) < ABSENT
+
+    @classmethod
+    def of(cls, rows: Rows) -> Leader | None:
+        """Return the leader in the rows of ``reaper_look``, unless its last beat is too old."""
+        found = next((cls._make((*row[:6], json.loads(row[6]))) for row in rows), None)
+        return found if found is not None and found.leads else None
 
 
 class Election:
-    """One candidate. For one thread, but for the wake-up.
+    """One candidate, on a connection of its own. For one thread, but for the wake-up and ``valid``.
 
-    The lock is held by the session, so it is free the moment the connection is gone, however the process ended. Behind
-    a pooler in transaction mode (the alias says ``DISABLE_SERVER_SIDE_CURSORS``, and there is no ``LISTEN_DSN``) a
-    session is not ours: then an open transaction holds it, on a connection beside the one for the work. It has no
-    snapshot and no transaction id, so it holds nothing back.
+    It holds no lock and needs no session: behind a pooler in transaction mode, only a resignation is noticed later. It
+    connects as ``DATABASES`` says, never by ``LISTEN_DSN``: ``fence`` must read the row that it writes.
     """
 
     def __init__(self, using: str, wakeup: WakeUpPipe) -> None:
         self._using = using
         self._wakeup = wakeup
-        self._dsn = conf.settings.LISTEN_DSN or None
-        self._pooled = not self._dsn and not pool.prepares(using)
-        self._candidate: psycopg.Connection[Any] | None = None
-        self._work: psycopg.Connection[Any] | None = None
-        self.leading = False
+        self._listens = pool.prepares(using)
+        self._connection: psycopg.Connection[Any] | None = None
+        self._holder = f"{socket.gethostname()[:64]}:{os.getpid()}:{secrets.token_hex(4)}"
+        #: The last seen term and beat, and since when they have not changed (monotonic).
+        self.seen: tuple[int, int] | None = None
+        self._seen_at = 0.0
+        self._valid_until = 0.0
+        self.term: Term | None = None
 
     @property
-    def connection(self) -> psycopg.Connection[Any]:
-        assert self._work is not None
-        return self._work
+    def leading(self) -> bool:
+        return self.term is not None
 
     @property
-    def _session(self) -> psycopg.Connection[Any]:
-        assert self._candidate is not None
-        return self._candidate
+    def valid(self) -> bool:
+        """Whether this reaper leads, and no other can have taken over by now."""
+        return self.term is not None and time.monotonic() < self._valid_until
+
+    @property
+    def due(self) -> bool:
+        """Whether it is time for a beat."""
+        return time.monotonic() > self._valid_until - VALID + BEAT
 
     def lead(self) -> bool:
-        """Lead from now on unless another does; whether this one leads."""
-        if self.leading:
-            if self._pooled:
-                self._try()
+        """Begin a term if there is no leader, or a silent one; return whether this reaper leads."""
+        if self.term is not None:
             return True
-        if self._candidate is None:
-            self._connect()
-        if not self._try():
-            if self._pooled:
-                self._session.rollback()
+        asked_at = time.monotonic()
+        leader = next(iter(self._fetch("reaper_look")), None)
+        term, beat, holder = (0, 0, "") if leader is None else leader[:3]
+        if holder == self._holder:  # the connection broke, and no other reaper has taken over
+            self.term = Term(term, holder)
+            self.beat()
+            return True
+        if (term, beat) != self.seen:
+            self.seen, self._seen_at = (term, beat), time.monotonic()
+        if holder and time.monotonic() - self._seen_at < SILENT:
             return False
-        if self._pooled:
-            work = self._work = pool.connect(self._using)
-            work.patience = SILENCE
-        else:
-            self._session.execute(sql.SQL("UNLISTEN {}").format(sql.Identifier(CHANNEL)))
-            self._work = self._candidate
-        self.leading = True
-        logger.info("This reaper leads now", extra={"database": self._using})
-        return True
+        for (number,) in self._fetch("reaper_lead", holder=self._holder, term=term, beat=beat):
+            if holder:
+                logger.warning("The reaper %s was silent for %.0f s: another takes over", holder, SILENT)
+            self.term, self._valid_until = Term(number, self._holder), asked_at + VALID
+            logger.info("This reaper leads now", extra={"database": self._using, "term": number})
+        return self.term is not None
+
+    def beat(self, duties: Sequence[dict[str, Any]] = ()) -> None:
+        """Write a beat with the state of the duties; ``NotLeading``: another reaper has taken over."""
+        assert self.term is not None
+        asked_at = time.monotonic()
+        said = {"term": self.term.number, "holder": self.term.holder, "duties": json.dumps(duties)}
+        if not self._fetch("reaper_beat", **said):
+            self.term = None
+            raise NotLeading("Another reaper has taken over: this one was silent for too long.")
+        self._valid_until = asked_at + VALID
+
+    @property
+    def pause(self) -> float:
+        """Seconds until a candidate checks again."""
+        left = self._seen_at + SILENT - time.monotonic()
+        return max(0.05, min(conf.settings.REAPER.RETRY, left)) if left > 0 else conf.settings.REAPER.RETRY
 
     def wait(self, timeout: float) -> None:
-        """Wait until the leader says that it stops, ``wakeup`` rings, or the time is over."""
+        """Wait until a leader resigns, ``wakeup`` rings, or the timeout."""
+        connection = self._connection
         with selectors.DefaultSelector() as selector:
             selector.register(self._wakeup.reading, selectors.EVENT_READ)
-            if self._candidate is not None and not self._pooled:
-                selector.register(self._candidate.fileno(), selectors.EVENT_READ)
+            if connection is not None and self._listens:
+                selector.register(connection.fileno(), selectors.EVENT_READ)
             for key, _ in selector.select(timeout):
                 if key.fd == self._wakeup.reading:
                     self._wakeup.clear()
                     continue
-                pgconn = self._session.pgconn
+                assert connection is not None
                 try:
-                    pgconn.consume_input()
+                    connection.pgconn.consume_input()
                 except psycopg.OperationalError:
-                    self._session.close()
+                    connection.close()
                     raise
-                while pgconn.notifies() is not None:
+                while connection.pgconn.notifies() is not None:
                     pass
 
     def resign(self) -> None:
-        """Stop leading at once, and close the connections."""
-        if self.leading:
-            # Said rather than left to the disconnect: that takes PostgreSQL a moment.
+        """Stop leading at once, and close the connection."""
+        term, self.term = self.term, None
+        if term is not None:
             with suppress(psycopg.Error):
-                if self._pooled:
-                    self._session.rollback()
-                else:
-                    ConnectionExecutor(self._session).fetch("reaper_resign", {**LOCK, "channel": CHANNEL})
-            logger.info("This reaper leads no longer", extra={"database": self._using})
+                self._fetch("reaper_resign", term=term.number, holder=term.holder)
+            logger.info("This reaper leads no longer", extra={"database": self._using, "term": term.number})
         self.drop()
 
     def drop(self) -> None:
-        """Close the connections: another reaper leads as soon as PostgreSQL has noticed."""
-        self.leading = False
-        for connection in (self._work, self._candidate):
-            if connection is not None:
-                with suppress(psycopg.Error):
-                    connection.close()
-        self._work = self._candidate = None
-
-    def cancel(self) -> None:
-        """Break off the statement that runs now, from another thread."""
-        connection = self._work
+        """Close the connection: this reaper does not lead until it has read the row again."""
+        self.term = None
+        connection, self._connection = self._connection, None
         if connection is not None:
             with suppress(psycopg.Error):
-                connection.cancel_safe(timeout=2)
+                connection.close()
 
-    def _connect(self) -> None:
-        connection = self._candidate = pool.connect(self._using, dsn=self._dsn)
-        connection.patience = SILENCE
-        if self._pooled:
-            connection.autocommit = False
-            return
-        ConnectionExecutor(connection).fetch("reaper_session", {})
-        # Listening before the first attempt: who resigns after it is heard.
-        connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(CHANNEL)))
+    def _fetch(self, name: str, **params: Any) -> Rows:
+        if self._connection is None:
+            self._connection = self._connect()
+        return ConnectionExecutor(self._connection).fetch(name, params)
 
-    def _try(self) -> bool:
-        leads: bool | None
-        if self._pooled:
-            # The simple protocol: in the other the finished statement keeps its snapshot, and that holds vacuum back.
-            with psycopg.ClientCursor(self._session) as cursor:
-                ((leads,),) = cursor.execute(statement("reaper_lead"), {**LOCK, "session": False}).fetchall()
-        else:
-            ((leads,),) = ConnectionExecutor(self._session).fetch("reaper_lead", {**LOCK, "session": True})
-        if leads is None:
-            raise psycopg.errors.ReadOnlySqlTransaction("the server is read-only")
-        return leads
+    def _connect(self) -> psycopg.Connection[Any]:
+        connection = pool.connect(self._using)
+        connection.patience = PATIENCE
+        if self._listens:
+            executor = ConnectionExecutor(connection)
+            executor.fetch("reaper_session", {})
+            # Before the first check, so that a resignation after it is noticed.
+            ((channel,),) = executor.fetch("reaper_channel", {})
+            connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(channel)))
+        return connection

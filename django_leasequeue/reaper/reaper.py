@@ -1,4 +1,4 @@
-"""The reaper: what a duty is, and the loop that leads or waits to lead, and does the duties while it leads."""
+"""The reaper: its list of duties, and the loop that leads, or waits to lead, while a shift runs the duties."""
 
 from __future__ import annotations
 
@@ -6,84 +6,26 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
 from typing import Any
 
-import psycopg
 from django.core.exceptions import ImproperlyConfigured
-from django.db import close_old_connections, connections
+from django.db import connections
 
 from .. import conf
-from ..engine import ConnectionExecutor, clock
-from ..engine.operation import Rows
-from ..engine.outage import FIRST_RETRY, LAST_RETRY, Outage, passes, psycopg_error, read_only
+from ..engine import clock
+from ..engine.outage import FIRST_RETRY, LAST_RETRY, Outage, psycopg_error
 from ..notify.session import WakeUpPipe
 from . import duties, tables
-from .leader import Election
+from .duty import Duty, Work
+from .leader import BEAT, Election, NotLeading
 from .recurring import RecurringDuty
+from .shift import Shift
 
 logger = logging.getLogger("django_leasequeue.reaper")
 
-#: Seconds that one duty may take at a time; what is left is done when the others have had their turn.
-BUDGET = 2.0
-#: Seconds before a duty that failed has another turn, at most.
-LONGEST_PENALTY = 60.0
-#: A duty that takes long has longer pauses: this many times what it took.
-REST = 1.0
-#: Duties of this interval (seconds) and longer ones have their first turn later, at a random time: when a leader begins
-#: its neighbours begin too, and the database has to plan all that is done for the first time.
-UNHURRIED = 5.0
-#: Seconds until that first turn, at most.
-SPREAD = 10.0
-
-
-class OutOfTime(Exception):
-    """A duty has used up its turn; what it did so far is done."""
-
-
-class Turn(ConnectionExecutor):
-    """One turn of a duty: runs operations on the reaper's connection until the time is over.
-
-    Every statement of an operation leaves the tables right by itself, so an operation can end between two statements:
-    it goes on at the next turn. Attributes: ``connection`` (psycopg, autocommit) and ``alias`` (of the database).
-    """
-
-    def __init__(self, connection: psycopg.Connection[Any], alias: str, budget: float = BUDGET) -> None:
-        super().__init__(connection)
-        self.alias = alias
-        self._end = time.monotonic() + budget
-
-    def end(self) -> None:
-        """End the turn before its next statement; may be called from another thread."""
-        self._end = 0.0
-
-    @property
-    def over(self) -> bool:
-        return time.monotonic() >= self._end
-
-    def fetch(self, name: str, params: Mapping[str, Any] | None = None) -> Rows:
-        """Run one statement and return its rows; raise ``OutOfTime`` if the turn is over."""
-        if self.over:
-            raise OutOfTime
-        return super().fetch(name, params or {})
-
-
-#: Does a duty's work for one turn. Returns whether there is more to do at once.
-Work = Callable[[Turn], "bool | None"]
-
-
-@dataclass(slots=True)
-class Duty:
-    """A recurring piece of the reaper's work: its name (in logs and settings), its function, seconds between turns."""
-
-    name: str
-    work: Work
-    interval: float
-    #: When a reaper gives it the next turn, and how many turns have failed since the last good one.
-    next_at: float = float("-inf")
-    failures: int = 0
-
+#: Seconds that the current duty gets to end before another reaper may lead.
+LAST_RUN = 1.0
 
 _registered: dict[str, Duty] = {}
 
@@ -93,27 +35,27 @@ def register(name: str, work: Work, interval: float) -> None:
 
     Args:
         name: unique; ``LEASEQUEUE["REAPER"]["INTERVALS"]`` may name it.
-        work: called with a ``Turn``; returns ``True`` when there is more to do at once. What it raises is logged, and
-            stops no other duty. It must bear being broken off between two statements.
-        interval: seconds between two turns.
+        work: called with a ``DutyRun``; returns ``True`` if more work waits. Its errors are logged, and
+            stops no other duty. It may be stopped between two statements; its next run continues.
+        interval: seconds between two runs.
 
     Raises:
         ValueError: the name is taken by another duty, or the interval is not above 0.
     """
     if not interval > 0:
-        raise ValueError(f"the interval of duty {name!r} must be above 0; it is {interval!r}.")
+        raise ValueError(f"interval must be above 0 for the duty {name!r}; it is {interval!r}.")
     if name in _registered and _registered[name].work is not work:
-        raise ValueError(f"there is a duty {name!r} already.")
+        raise ValueError(f"name must be unique; there is a duty {name!r} already.")
     _registered[name] = Duty(name, work, interval)
 
 
 def registered() -> list[Duty]:
-    """Return the duties that were added to the standard ones."""
+    """Return the duties of the host."""
     return list(_registered.values())
 
 
 def standard_duties() -> list[Duty]:
-    """Return the duties of a new reaper: some of them remember things, so no two reapers share them."""
+    """Return the duties of a new reaper; some have state, so two reapers never share them."""
     census = duties.Census()
     return [
         Duty("sweep", duties.sweep, 0.5),
@@ -124,25 +66,25 @@ def standard_duties() -> list[Duty]:
         Duty("expire", duties.Expiry(), 1.0),
         Duty("recurring", RecurringDuty(), 1.0),
         Duty("operations", duties.operations, 0.5),
-        Duty("results", duties.expire_results, 5.0),
-        Duty("workflows", duties.expire_workflows, 30.0),
+        Duty("results", duties.expire_results, 5.0, fenced=True),
+        Duty("workflows", duties.expire_workflows, 30.0, fenced=True),
         Duty("samples", census.sample, 30.0),
         Duty("heads", duties.note_heads, 10.0),
         Duty("timeline", duties.note_timeline, 1.0),
         Duty("partitions", tables.keep_partitions, 60.0),
         Duty("summaries", tables.summarize, 60.0),
         Duty("vacuum", tables.Vacuum(), 2.0),
-        Duty("sample_retention", duties.expire_samples, 300.0),
-        Duty("workers", duties.expire_workers, 60.0),
-        Duty("tidy", duties.tidy, 30.0),
-        Duty("large", duties.LargeObjects(), 10.0),
-        Duty("unique_keys", duties.UniqueKeys(), 30.0),
-        Duty("job_steps", duties.JobSteps(), 30.0),
+        Duty("sample_retention", duties.expire_samples, 300.0, fenced=True),
+        Duty("workers", duties.expire_workers, 60.0, fenced=True),
+        Duty("tidy", duties.tidy, 30.0, fenced=True),
+        Duty("large", duties.LargeObjects(), 10.0, fenced=True),
+        Duty("unique_keys", duties.UniqueKeys(), 30.0, fenced=True),
+        Duty("job_steps", duties.JobSteps(), 30.0, fenced=True),
         Duty("missed_events", duties.MissedEvents(), 5.0),
         Duty("awaited_results", duties.awaited_results, 1.0),
-        Duty("events", duties.forget_events, 60.0),
-        Duty("moves", duties.end_moves, 5.0),
-        Duty("orphans", census.clear_up, 3_600.0),
+        Duty("events", duties.forget_events, 60.0, fenced=True),
+        Duty("moves", duties.end_moves, 5.0, fenced=True),
+        Duty("orphans", census.clear_up, 60.0),
     ]
 
 
@@ -151,17 +93,18 @@ def _intervals(duties: Iterable[Duty]) -> dict[str, float | None]:
     for name in conf.settings.REAPER.INTERVALS:
         if name not in names:
             raise ImproperlyConfigured(
-                f"LEASEQUEUE['REAPER']['INTERVALS'] names {name!r}, which is no duty of the reaper. There are"
-                f" {', '.join(sorted(names))}."
+                f"LEASEQUEUE['REAPER']['INTERVALS'] takes the duties {', '.join(sorted(names))}; it has {name!r}."
             )
     return conf.settings.REAPER.INTERVALS
 
 
 class Reaper:
-    """Does the duties that no worker does: any number may run, one leads, a crash is taken over.
+    """Does the duties of a database: of any number of reapers one leads, and another takes over after a crash.
 
-    ``start`` and ``stop`` run it in a thread; ``run`` runs it here until ``stop`` is called from elsewhere. ``duties``:
-    instead of the standard and the registered ones. ImproperlyConfigured: ``LEASEQUEUE["REAPER"]`` is not right.
+    ``start`` and ``stop`` run it in a thread; ``run`` runs it here until another thread calls ``stop``. ``duties``
+    replaces the standard and the registered ones. ImproperlyConfigured: ``LEASEQUEUE["REAPER"]`` is invalid.
+
+    It has two threads: this one leads and beats, however long a duty takes; the other one (``Shift``) runs the duties.
     """
 
     def __init__(self, using: str | None = None, *, duties: Iterable[Duty] | None = None) -> None:
@@ -169,7 +112,7 @@ class Reaper:
         known = [*standard_duties(), *registered()] if duties is None else list(duties)
         intervals = _intervals(known)
         self._duties = [
-            Duty(duty.name, duty.work, interval)
+            Duty(duty.name, duty.work, interval, fenced=duty.fenced, deadline=duty.deadline)
             for duty in known
             if (interval := intervals.get(duty.name, duty.interval)) is not None
         ]
@@ -177,7 +120,7 @@ class Reaper:
         self._election = Election(self.using, self._wakeup)
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
-        self._turn: Turn | None = None
+        self._shift: Shift | None = None
         away, back = "The reaper cannot work, and tries again", "The reaper works again"
         self._outage = Outage(logger, away, back, database=self.using)
 
@@ -189,6 +132,16 @@ class Reaper:
     def leading(self) -> bool:
         return self._election.leading
 
+    @property
+    def failing(self) -> list[str]:
+        return [duty.name for duty in self._duties if duty.failures]
+
+    def report(self) -> tuple[bool, dict[str, Any]]:
+        """Return whether its thread lives and, while it leads, no duty is late; and the details."""
+        late = [duty.as_dict() for duty in self._duties if duty.late] if self.leading and self._shift else []
+        alive = self._thread is None or self._thread.is_alive()
+        return alive and not late, {"leads": self.leading, "late": {each["name"]: each["error"] for each in late}}
+
     def start(self) -> None:
         if self._thread is not None:
             raise RuntimeError("the reaper runs already.")
@@ -197,19 +150,20 @@ class Reaper:
         self._thread.start()
 
     def stop(self, timeout: float = 10.0) -> bool:
-        """Stop after the statement that runs now; return whether it has stopped. Safe in a signal handler's thread."""
+        """Stop after the current statement; return whether it has stopped. Safe in a signal handler's thread."""
         self._stopping.set()
-        if (turn := self._turn) is not None:
-            turn.end()
+        if (shift := self._shift) is not None:
+            shift.end()
         self._wakeup.wake()
         thread, self._thread = self._thread, None
         if thread is None or thread is threading.current_thread():
             return True
         thread.join(timeout / 5)
-        if thread.is_alive():  # its statement takes too long
-            self._election.cancel()
-            thread.join(timeout * 4 / 5)
-        return not thread.is_alive()
+        if shift is not None and not shift.join(timeout / 5):
+            shift.cancel()  # its statement takes too long
+            shift.join(timeout / 5)
+        thread.join(timeout / 5)
+        return not thread.is_alive() and (shift is None or shift.join(0))
 
     def _body(self) -> None:
         try:
@@ -218,51 +172,97 @@ class Reaper:
             connections.close_all()
 
     def run(self) -> None:
-        """Run until ``stop`` is called. Nothing that happens to the database or to a duty ends it."""
-        retry, now = FIRST_RETRY, self._now()
-        for duty in self._duties:
-            if duty.interval >= UNHURRIED:
-                duty.next_at = max(duty.next_at, now + random.uniform(0.2, 1) * SPREAD)
+        """Run until ``stop``. No error of the database or of a duty ends it."""
+        retry = FIRST_RETRY
         try:
             while not self._stopping.is_set():
                 try:
-                    if self._election.lead():
-                        self.tick()
-                        close_old_connections()
-                        now = self._now()
-                        pause = max(0.0, min((duty.next_at for duty in self._duties), default=now + 1) - now)
-                    else:
-                        pause = conf.settings.REAPER.RETRY
+                    pause = self._lead_and_watch()
                     retry = FIRST_RETRY
                     self._outage.ends(self)
                     if not self._stopping.is_set():
                         self._election.wait(pause)
+                except NotLeading as error:
+                    logger.warning("%s", error, extra={"database": self.using})
+                    self._end_shift()
                 except Exception as error:
-                    self._election.drop()
+                    self._end_shift()
+                    self._election.resign()
                     if psycopg_error(error) is not None:
                         self._outage.begins(self, error)
                     else:
-                        logger.exception("The reaper failed, and begins anew", extra={"database": self.using})
+                        logger.exception("The reaper failed and starts again", extra={"database": self.using})
                     self._stopping.wait(retry * random.uniform(0.5, 1))
                     retry = min(retry * 2, LAST_RETRY)
         finally:
+            self._end_shift()
             self._election.resign()
 
+    def _lead_and_watch(self) -> float:
+        """Lead if nobody does, and keep a shift running; return the seconds until the next call."""
+        election = self._election
+        if not election.leading and not election.lead():
+            return election.pause
+        if election.due:
+            election.beat([duty.as_dict() for duty in self._duties])
+        shift = self._shift
+        if shift is None:
+            self._begin_shift(unhurried=True)
+        elif shift.failed is not None:
+            raise shift.failed if isinstance(shift.failed, Exception) else RuntimeError(repr(shift.failed))
+        elif (duty := shift.hangs) is not None:
+            what = "Duty %s of the reaper does not return: the others continue without it"
+            logger.error(what, duty.name, extra={"duty": duty.name})
+            duty.failures += 1
+            shift.end()
+            self._begin_shift(unhurried=False)
+        return BEAT
+
+    def _begin_shift(self, *, unhurried: bool) -> None:
+        self._shift = self._make_shift(lambda: self._election.valid)
+        self._shift.start(unhurried=unhurried)
+
+    def _make_shift(self, leads: Callable[[], bool]) -> Shift:
+        assert self._election.term is not None
+        return Shift(self._duties, self.using, self._election.term, leads, self._outage, self._wakeup.wake)
+
+    def _end_shift(self) -> None:
+        shift, self._shift = self._shift, None
+        if shift is not None:
+            shift.end()
+            shift.join(LAST_RUN)
+
     def lead(self) -> bool:
-        """Lead from now on unless another reaper does (for tests and for a single round)."""
-        return self._election.lead()
+        """Lead from now on unless another reaper does: for a single ``round``, which beats by itself."""
+        if self._election.lead() and self._shift is None:
+            for duty in self._duties:
+                duty.succeeded_at = time.monotonic()
+            self._shift = self._make_shift(self._keep_leading)
+        return self._election.leading
+
+    def _keep_leading(self) -> bool:
+        if self._election.due:
+            self._election.beat([duty.as_dict() for duty in self._duties])
+        return self._election.valid
+
+    def wait_to_lead(self) -> bool:
+        """Lead, or return False if another reaper does; wait until a dead leader's term is over."""
+        beat = None
+        while not self.lead():
+            if beat not in (None, self._election.seen):
+                return False
+            beat = self._election.seen
+            self._election.wait(min(self._election.pause, BEAT))
+        return True
 
     def resign(self) -> None:
+        self._end_shift()
         self._election.resign()
 
-    @property
-    def failing(self) -> list[str]:
-        return [duty.name for duty in self._duties if duty.failures]
-
     def round(self) -> list[str]:
-        """Give every duty turns until none has more to do (at most a thousand), while leading; return what was done."""
+        """Run due duties until none has more to do (a thousand times at most); return the names of those that ran."""
         done: dict[str, None] = {}
-        now = self._now()
+        now = clock.elapsing()
         for _ in range(1_000):
             names = self.tick(now)
             if not names:
@@ -271,52 +271,6 @@ class Reaper:
         return list(done)
 
     def tick(self, now: float | None = None) -> list[str]:
-        """Give every duty that is due one turn, the longest waiting first; return the names of those done."""
-        now = self._now() if now is None else now
-        done = []
-        for duty in sorted(self._duties, key=lambda duty: duty.next_at):
-            if duty.next_at > now or self._stopping.is_set():
-                break
-            if self._give_turn(duty, now):
-                done.append(duty.name)
-        return done
-
-    def _give_turn(self, duty: Duty, now: float) -> bool:
-        began = time.monotonic()
-        connection = self._election.connection
-        more: bool | None = False
-        try:
-            self._turn = Turn(connection, self.using)
-            more = duty.work(self._turn)
-        except OutOfTime:
-            more = True
-        except Exception as error:
-            # A server that is read-only may be the wrong one by now: only a new connection tells.
-            if connection.closed or connection.broken or (read_only(error) and isinstance(error, psycopg.Error)):
-                raise
-            if connection.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
-                connection.rollback()
-            if self._stopping.is_set() and isinstance(error, psycopg.errors.QueryCanceled):
-                return False
-            duty.failures += 1
-            if passes(error):
-                duty.next_at = now + max(duty.interval, LAST_RETRY)
-                self._outage.begins(duty.name, error)
-                if not isinstance(error, psycopg.Error) and not connections[self.using].in_atomic_block:
-                    connections[self.using].close()  # the same for the one of Django that a duty used
-                return False
-            penalty = min(duty.interval * 2**duty.failures, max(LONGEST_PENALTY, duty.interval))
-            duty.next_at = now + penalty
-            what = "Duty %s of the reaper failed; its next turn is in %.1f s"
-            logger.exception(what, duty.name, penalty, extra={"duty": duty.name})
-            return False
-        took = time.monotonic() - began
-        duty.failures = 0
-        self._outage.ends(duty.name)
-        duty.next_at = now if more else now + max(duty.interval, REST * took)
-        return True
-
-    @staticmethod
-    def _now() -> float:
-        held = clock.current()
-        return time.monotonic() if held is None else held.timestamp()
+        """Run every due duty once, the longest waiting first; return the names of those that succeeded."""
+        assert self._shift is not None
+        return self._shift.tick(now)

@@ -1,197 +1,118 @@
-"""Recurring tasks: those of the settings (``LEASEQUEUE["RECURRING"]``), and the duty that enqueues each tick once."""
+"""The duty of recurring tasks: it enqueues each tick once, as the rows say."""
 
 from __future__ import annotations
 
 import logging
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Hashable, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
 import psycopg
-from django.conf import settings as django_settings
-from django.db import ProgrammingError, connections, transaction
-from django.utils.module_loading import import_string
+from django.db import connections
 
-from .. import conf
-from ..engine import ConnectionExecutor, DjangoExecutor, arrays, codec
-from ..engine.operation import Steps, operation
+from ..engine import ConnectionExecutor, codec
+from ..engine.clock import span
 from ..engine.outage import Outage, passes
 from ..engine.pool import connect
 from ..engine.queues import routing
 from ..engine.rows import number_of
-from ..exceptions import InvalidOption
-from ..models import RecurringTask
+from ..exceptions import InvalidOption, LeaseQueueError
+from .declarations import PAGE, home_of
+from .duty import DutyRun
+from .leader import NotLeading, Term
 from .schedule import Schedule, is_tick, newest, parse
-
-if TYPE_CHECKING:
-    from .reaper import Turn
+from .ticks import DueTask, ElsewhereTask, Tick, cut, enqueue_elsewhere, job_of, skip, take_ticks
 
 logger = logging.getLogger("django_leasequeue.reaper.recurring")
 
-TABLE = "leasequeue_recurringtask"
-#: What the settings may say of a task.
-_KEYS = ("task", "schedule", "timezone", "args", "kwargs", "backend", "queue_name", "priority", "enabled")
-MAX_TASKS = 10_000
-#: Seconds between two looks at the databases that all tasks belong to, and before an absent one is tried again.
+#: Seconds between checks of which database each task belongs to, and before a retry of an absent one.
 HOMES = 30.0
-#: Columns of a task that is carried over.
+#: The longest default grace: a tick is skipped when it is later than its interval or this.
+GRACE = timedelta(hours=1)
+#: Time until an invalid row is read again (at once if it changes).
+AGAIN = timedelta(minutes=5)
+#: Ticks of one transaction.
+BATCH = 100
+#: Seconds for which a duty waits at each call of ``HostCode.ask``, and after which it waits no longer.
+WAIT, PATIENCE = 0.2, 8.0
+#: Concurrent calls of the host's code; seconds after which an unfetched result is dropped.
+MOST_CALLS, FORGOTTEN = 20, 60.0
+#: Columns of a task that moves to another database.
 _CARRIED = (
-    "name", "schedule", "timezone", "task", "args", "kwargs", "backend", "queue_name", "priority", "enabled",
-    "from_settings", "created_at", "last_tick_at", "next_tick_at",
+    "service", "name", "schedule", "timezone", "task", "args", "kwargs", "backend", "queue_name", "priority", "grace",
+    "enabled", "paused", "from_settings", "template", "created_at", "last_tick_at", "next_tick_at",
 )  # fmt: skip
 
 
-class Declared(NamedTuple):
-    """A recurring task as the settings declare it, checked and complete."""
-
-    name: str
-    schedule: str
-    timezone: str
-    task: str
-    args: str
-    kwargs: str
-    backend: str
-    queue_name: str
-    priority: int | None
-    enabled: bool
+class HostCodeError(LeaseQueueError):
+    """An error of the host's code, ``SystemExit`` included."""
 
 
-class Synced(NamedTuple):
-    """What was carried over, by name."""
+class NotReturned(HostCodeError):
+    """The host's code has not returned yet. ``late``: the duty no longer waits for it."""
 
-    made: list[str]
-    changed: list[str]
-    disabled: list[str]
-    #: Made in the database, and left as they are.
-    kept: list[str]
-    #: Name -> what is wrong.
-    invalid: dict[str, str]
+    def __init__(self, message: str, *, late: bool) -> None:
+        super().__init__(message)
+        self.late = late
 
 
-def _text(what: str, value: Any, longest: int, *, empty: bool = False) -> str:
-    if not isinstance(value, str) or not (value or empty) or len(value) > longest or "\x00" in value:
-        raise InvalidOption(f"{what} must be a text of at most {longest} characters; it is {value!r}.")
-    return value
+class HostCode:
+    """Calls of the host's code by key, each in its own thread, since it may never return."""
+
+    def __init__(self) -> None:
+        self._calls: dict[Hashable, _Call] = {}
+
+    def ask(self, key: Hashable, function: Callable[[], Any]) -> Any:
+        """Return the function's value; ``HostCodeError``: it raised; ``NotReturned``: ask again with the key."""
+        call = self._calls.get(key)
+        if call is None:
+            self._make_room()
+            call = self._calls[key] = _Call(function)
+        since = time.monotonic() - call.began
+        if not call.returned.wait(WAIT if since < PATIENCE else 0):
+            raise NotReturned(f"Its code has not returned for {since:.0f} s.", late=since >= PATIENCE)
+        del self._calls[key]
+        if call.error is not None:
+            raise HostCodeError(f"{type(call.error).__name__}: {call.error}") from call.error
+        return call.value
+
+    def _make_room(self) -> None:
+        now = time.monotonic()
+        for key, call in list(self._calls.items()):
+            if call.returned.is_set() and now - call.began > FORGOTTEN:
+                del self._calls[key]
+        if len(self._calls) >= MOST_CALLS:
+            raise NotReturned(
+                f"It was not called, because the code of {MOST_CALLS} others has not returned.", late=True
+            )
 
 
-def check(name: str, given: dict[str, Any]) -> Declared:
-    """Return one entry of ``LEASEQUEUE["RECURRING"]``, checked; raise ``InvalidOption`` where something is wrong."""
-    _text("the name of a recurring task", name, 128)
-    for key in given:
-        if key not in _KEYS:
-            raise InvalidOption(f"{key!r} is not one of {', '.join(_KEYS)}.")
-    for key in ("task", "schedule"):
-        if key not in given:
-            raise InvalidOption(f"{key!r} is missing.")
-    args, kwargs = given.get("args", ()), given.get("kwargs", {})
-    if not isinstance(args, list | tuple) or not isinstance(kwargs, Mapping):
-        raise InvalidOption("args must be a list, and kwargs a dict.")
-    priority, enabled = given.get("priority"), given.get("enabled", True)
-    if priority is not None and (isinstance(priority, bool) or not isinstance(priority, int) or abs(priority) > 32_767):
-        raise InvalidOption(f"priority must be an integer; it is {priority!r}.")
-    if not isinstance(enabled, bool):
-        raise InvalidOption(f"enabled must be true or false; it is {enabled!r}.")
-    schedule = given["schedule"]
-    if isinstance(schedule, timedelta):
-        seconds = schedule.total_seconds()
-        if seconds != int(seconds):
-            raise InvalidOption(f"schedule must be whole seconds; it is {schedule!r}.")
-        schedule = f"every {int(seconds)} seconds"
-    found = Declared(
-        name,
-        _text("schedule", schedule, 128),
-        _text("timezone", given.get("timezone", django_settings.TIME_ZONE or "UTC"), 64),
-        _text("task", given["task"], 1_000),
-        codec.dumps(list(args), "args"),
-        codec.dumps(dict(kwargs), "kwargs"),
-        _text("backend", given.get("backend", ""), 64, empty=True),
-        _text("queue_name", given.get("queue_name", ""), 255, empty=True),
-        priority,
-        enabled,
-    )
-    parse(found.schedule, found.timezone)
-    return found
+class _Call:
+    """A call, with its value or error once it has ``returned``."""
 
+    def __init__(self, function: Callable[[], Any]) -> None:
+        self.began = time.monotonic()
+        self.returned = threading.Event()
+        self.value: Any = None
+        self.error: BaseException | None = None
+        self._function = function
+        threading.Thread(target=self._run, name="leasequeue-host", daemon=True).start()
 
-def find_task(path: str) -> Any:
-    """Return the task at a dotted path."""
-    try:
-        found = import_string(path)
-    except ImportError as error:
-        raise InvalidOption(f"there is no task at {path!r}: {error}") from error
-    if not (hasattr(found, "module_path") and hasattr(found, "using") and hasattr(found, "enqueue")):
-        raise InvalidOption(f"{path!r} is not a task: decorate the function with @task.")
-    return found
-
-
-def task_of(path: str, backend: str = "", queue_name: str = "", priority: int | None = None) -> Any:
-    """Return the task that a recurring task enqueues, with its backend, queue and priority (empty: the task's own)."""
-    changes = {"backend": backend or None, "queue_name": queue_name or None, "priority": priority}
-    return find_task(path).using(**{key: value for key, value in changes.items() if value is not None})
-
-
-def home_of(path: str, backend: str, queue_name: str, *, otherwise: str) -> str:
-    """Return the alias of a recurring task's queue, so that a tick commits with its job; ``otherwise``: not found."""
-    known = routing.aliases()
-    if len(known) == 1:
-        return known[0]
-    try:
-        task = task_of(path, backend, queue_name)
-        database_of = getattr(task.get_backend(), "database_of", None)
-        home = database_of(task) if database_of else ""
-    except Exception:  # noqa: BLE001  (a host's modules raise what they like; the tick logs it)
-        return otherwise
-    return home if home in known else known[0]  # the backend may write to no database of queues
-
-
-def on_migrate(using: str, **_: Any) -> None:
-    """Receiver of ``post_migrate``. Where the tables are not, or are of another time, nothing is carried over."""
-    if using not in routing.aliases() or TABLE not in connections[using].introspection.table_names():
-        return
-    try:
-        with transaction.atomic(using=using):
-            done = DjangoExecutor(using).run(sync(using))
-    except ProgrammingError:
-        logger.warning(
-            "The recurring tasks are not carried over: the tables are not those of this version.", exc_info=True
-        )
-        return
-    for name in done.kept:
-        logger.warning("Recurring task %s was made in the database: what the settings declare is not used.", name)
-
-
-@operation
-def sync(using: str) -> Steps[Synced]:
-    """Make the table in ``using`` say what the settings declare of its queues; what was made there is left alone."""
-    everywhere: list[Declared] = []
-    invalid: dict[str, str] = {}
-    for name, given in conf.settings.RECURRING.items():
+    def _run(self) -> None:
         try:
-            everywhere.append(check(name, given))
-        except InvalidOption as error:
-            invalid[str(name)] = str(error)
-    declared = [
-        item
-        for item in everywhere
-        if home_of(item.task, item.backend, item.queue_name, otherwise=conf.settings.DATABASE) == using
-    ]
-    rows = yield "recurring_names", {}
-    theirs = {name for name, from_settings in rows if not from_settings}
-    kept = sorted(item.name for item in declared if item.name in theirs)
-    made: list[str] = []
-    changed: list[str] = []
-    for item in declared:
-        answer = yield "recurring_declare", item._asdict()
-        for (new,) in answer:
-            (made if new else changed).append(item.name)
-    names = [item.name for item in everywhere] + list(invalid)
-    gone = yield "recurring_undeclare", {"names": arrays.texts(names)}
-    return Synced(made, changed, [name for (name,) in gone], kept, invalid)
+            self.value = self._function()
+        except BaseException as error:  # noqa: BLE001  (a module may raise SystemExit when it is imported)
+            self.error = error
+        finally:
+            connections.close_all()
+            self.returned.set()
 
 
 class _Line(NamedTuple):
-    """A recurring task as the duty knows it."""
+    """A recurring task as the duty reads it."""
 
     now: datetime
     id: int
@@ -199,80 +120,119 @@ class _Line(NamedTuple):
     schedule: str
     timezone: str
     next_tick_at: datetime | None
+    last_tick_at: datetime | None
+    grace: int | None
     task: str
+    args_json: str
+    kwargs_json: str
     backend: str
     queue_name: str
+    priority: int | None
+    job_json: str | None
     enabled: bool
 
+    def home(self, otherwise: str) -> str:
+        """Return the alias of its queue; ``otherwise``: unknown."""
+        job = None if self.job_json is None else codec.loads(self.job_json)
+        return home_of(self.task, self.backend, self.queue_name, otherwise=otherwise, job=job)
+
     @property
-    def plan(self) -> tuple[int, str, str, datetime | None]:
-        """What the next tick was planned by."""
-        return (self.id, self.schedule, self.timezone, self.next_tick_at)
+    def due(self) -> DueTask:
+        call = self.task, self.args_json, self.kwargs_json, self.backend, self.queue_name, self.priority
+        return DueTask(*call, self.job_json)
 
 
 class RecurringDuty:
-    """Enqueues every tick once, whatever the number of reapers; those that were missed become one run, of the newest.
+    """Enqueues every tick once, with any number of reapers; of missed ticks it enqueues only the newest.
 
-    The reaper of each database that holds queues has those of its queues. One that belongs to another database (it was
-    made here, or its queue has moved) is carried over to it, with its last and next tick.
+    The reaper of a database has the tasks of its queues. A task that belongs to another database (it was made here, or
+    its queue has moved) moves there, with its last and next tick.
     """
 
     def __init__(self) -> None:
-        self._synced = False
-        #: Lines that are planned rightly, and lines whose schedule was complained of.
-        self._planned: set[tuple[int, str, str, datetime | None]] = set()
-        self._complained: set[tuple[int, str]] = set()
-        self._homes_at = 0.0
-        #: Databases that are away, until when they are not tried again.
+        #: The term of the last complete scan, and when it ended (monotonic); the last row of an unfinished scan.
+        self._term: Term | bool | None = False
+        self._scanned_at = 0.0
+        self._after = 0
+        #: Due ticks; tasks whose last tick failed, which get a transaction of their own.
+        self._ticks: list[Tick] = []
+        self._bad: set[int] = set()
+        #: Calls of the host's code, whether the duty waits for one, and the tasks that other backends enqueue by it.
+        self._code = HostCode()
+        self._waits = False
+        self._elsewhere: dict[int, ElsewhereTask] = {}
+        #: Errors that are in the log already.
+        self._logged: set[tuple[int, str]] = set()
+        #: Unreachable databases, and when to try them again.
         self._absent: dict[str, float] = {}
         self._outage = Outage(
             logger,
-            "Recurring tasks cannot be carried over to the database of their queue, and are not enqueued meanwhile",
-            "Recurring tasks are carried over to the database of their queue again",
+            "Recurring tasks cannot move to the database of their queue, and are not enqueued meanwhile",
+            "Recurring tasks move to the database of their queue again",
         )
 
-    def __call__(self, turn: Turn) -> bool:
-        if turn.alias not in routing.aliases():
+    def __call__(self, duty_run: DutyRun) -> bool:
+        if duty_run.alias not in routing.aliases():
             return False
-        if not self._synced:
-            done = turn.run(sync(turn.alias))
-            for name, why in done.invalid.items():
-                logger.error("Recurring task %s of the settings is not used: %s", name, why)
-            self._synced = True
-        lines = [_Line._make(row) for row in turn.fetch("recurring_list", {"size": MAX_TASKS})]
-        self._planned &= {line.plan for line in lines}
-        if len(routing.aliases()) > 1 and time.monotonic() >= self._homes_at:
-            self._homes_at = time.monotonic() + HOMES
-            self._planned.clear()
-        else:
-            lines = [line for line in lines if line.enabled]
+        self._ticks.clear()
+        self._waits = False
+        for task in list(self._elsewhere.values()):
+            self._enqueue_elsewhere(duty_run, task)
+        lines = [_Line._make(row) for row in duty_run.fetch("recurring_due", {"size": PAGE})]
+        moved = False
         for line in lines:
-            if turn.over:
+            if duty_run.over:
                 return True
-            self._look_at(turn, line)
+            moved |= self._process(duty_run, line)
+        self._enqueue(duty_run)
+        if self._waits or (moved and len(lines) >= PAGE):
+            return True
+        spread = len(routing.aliases()) > 1 and time.monotonic() - self._scanned_at >= HOMES
+        return self._scan(duty_run) if spread or self._after or self._term != duty_run.term else False
+
+    def _scan(self, duty_run: DutyRun) -> bool:
+        """Check the database and the next tick of every row; return whether there are more."""
+        while rows := duty_run.fetch("recurring_list", {"after": self._after, "size": PAGE}):
+            for line in map(_Line._make, rows):
+                if duty_run.over:
+                    return True
+                self._process(duty_run, line)
+                self._after = line.id
+            self._enqueue(duty_run)
+        self._term, self._scanned_at, self._after = duty_run.term, time.monotonic(), 0
         return False
 
-    def _look_at(self, turn: Turn, line: _Line) -> None:
-        if line.next_tick_at is not None and line.next_tick_at > line.now and line.plan in self._planned:
-            return
+    def _process(self, duty_run: DutyRun, line: _Line) -> bool:
+        """Enqueue a task's tick, plan the next one, or move the task; return whether there was anything to do."""
         try:
-            home = home_of(line.task, line.backend, line.queue_name, otherwise=turn.alias)
-            if home == turn.alias and line.enabled:
-                self._act(turn, line, parse(line.schedule, line.timezone))
-            elif home != turn.alias:
-                self._carry_over(turn, line, home)
+            home = self._home(duty_run, line)
+            if home != duty_run.alias:
+                return self._move(duty_run, line, home)
+            return line.enabled and self._act(duty_run, line, parse(line.schedule, line.timezone))
         except InvalidOption as error:
-            if (line.id, str(error)) not in self._complained:
-                self._complained.add((line.id, str(error)))
+            if (line.id, str(error)) not in self._logged:
+                self._logged.add((line.id, str(error)))
                 logger.error("Recurring task %s does not run: %s", line.name, error)
+            duty_run.fetch("recurring_note", _noted(line.id, error=str(error), again_at=line.now + AGAIN))
+            return True
 
-    def _carry_over(self, turn: Turn, line: _Line, home: str) -> None:
-        if time.monotonic() < self._absent.get(home, 0.0):
-            return
+    def _home(self, duty_run: DutyRun, line: _Line) -> str:
+        find = partial(line.home, duty_run.alias)
+        if line.job_json is not None or len(routing.aliases()) == 1:
+            return find()
         try:
-            # Committed there first: between the two commits both have the row, and the one here never has a tick.
-            with connect(home, patience=5, timeout=2) as there, turn.connection.transaction():
-                for row in turn.fetch("recurring_release", {"id": line.id}):
+            home: str = self._code.ask((line.id, "home", line.due), find)  # it imports the task
+        except HostCodeError:
+            return duty_run.alias
+        return home
+
+    def _move(self, duty_run: DutyRun, line: _Line, home: str) -> bool:
+        if time.monotonic() < self._absent.get(home, 0.0):
+            return False
+        try:
+            # Committed there first: between the two commits both databases have the row; the one here never ticks.
+            with connect(home, patience=5, timeout=2) as there, duty_run.transaction():
+                for row in duty_run.fetch("recurring_release", {"id": line.id}):
                     values = dict(zip(_CARRIED, row, strict=True))
                     if not ConnectionExecutor(there).fetch("recurring_adopt", values):
                         raise InvalidOption(
@@ -280,67 +240,111 @@ class RecurringDuty:
                             " Rename or delete one of them."
                         )
         except psycopg.Error as error:
-            if not passes(error) or turn.connection.closed:
+            if not passes(error) or duty_run.connection.closed:
                 raise
             self._absent[home] = time.monotonic() + HOMES
             self._outage.begins(home, error)
-        else:
-            self._outage.ends(home)
-            logger.info("Recurring task %s: carried over to the database %s", line.name, home)
-
-    def _act(self, turn: Turn, line: _Line, schedule: Schedule) -> None:
-        due, now = line.next_tick_at, line.now
-        if due is None or due > now or not is_tick(schedule, due):
-            following = schedule.next(now)
-            if following != due:
-                turn.fetch("recurring_plan", {"id": line.id, "before": due, "next_tick_at": following})
-            self._planned.add(line._replace(next_tick_at=following).plan)
-            return
-        tick, following = newest(schedule, due, now), schedule.next(now)
-        try:
-            if enqueue_tick(turn.alias, line.id, tick, following):
-                logger.info("Recurring task %s: enqueued the tick of %s", line.name, tick.isoformat())
-        except Exception as error:
-            if passes(error):
-                raise
-            with transaction.atomic(using=turn.alias):  # trying again would fail again
-                _take(turn.alias, line.id, tick, following)
-            logger.exception("Recurring task %s could not be enqueued; its tick of %s is left out", line.name, tick)
-
-
-class DueTask(NamedTuple):
-    """What a recurring task enqueues."""
-
-    task: str
-    args_json: str
-    kwargs_json: str
-    backend: str
-    queue_name: str
-    priority: int | None
-
-
-def _take(alias: str, task_id: int, tick: datetime, following: datetime) -> DueTask | None:
-    """Move the task's last tick: only one of all who try gets its row."""
-    params = {"id": task_id, "tick": tick, "next_tick_at": following}
-    rows = DjangoExecutor(alias).fetch("recurring_take", params)
-    return DueTask._make(rows[0]) if rows else None
-
-
-def enqueue_task(wanted: DueTask) -> Any:
-    """Enqueue a recurring task once, through its backend; return the task's result."""
-    task = task_of(wanted.task, wanted.backend, wanted.queue_name, wanted.priority)
-    return task.enqueue(*codec.loads(wanted.args_json), **codec.loads(wanted.kwargs_json))
-
-
-def enqueue_tick(alias: str, task_id: int, tick: datetime, following: datetime) -> bool:
-    """Enqueue a tick unless another reaper has; return whether it was. It is taken if and only if the job is there.
-
-    (A task of a backend that does not write to this database is enqueued in between, so at most once.)
-    """
-    with transaction.atomic(using=alias):
-        taken = _take(alias, task_id, tick, following)
-        if taken is None:
             return False
-        seq = number_of(enqueue_task(taken).id)
-        RecurringTask.objects.using(alias).filter(pk=task_id).update(last_seq=seq)
-    return True
+        self._outage.ends(home)
+        logger.info("Recurring task %s: moved to the database %s", line.name, home)
+        return True
+
+    def _act(self, duty_run: DutyRun, line: _Line, schedule: Schedule) -> bool:
+        due, now = line.next_tick_at, line.now
+        following = schedule.next(now)
+        if due is None or due > now or not is_tick(schedule, due):
+            if following == due:
+                return False
+            duty_run.fetch("recurring_plan", {"id": line.id, "before": due, "next_tick_at": following})
+            return True
+        tick = Tick(line.id, line.name, newest(schedule, due, now), following)
+        grace = min(schedule.next(tick.at) - tick.at, GRACE) if line.grace is None else timedelta(seconds=line.grace)
+        if now - tick.at > grace:
+            late = f"it was {span(now - tick.at)} late, and its grace is {span(grace)}."
+            why = f"The tick of {tick.at.isoformat()} was skipped: {late}"
+            logger.warning("Recurring task %s: %s", line.name, why)
+            skip(duty_run.alias, tick, why, duty_run.fence)
+            return True
+        try:
+            if line.id in self._elsewhere:
+                raise NotReturned("Its backend has not returned since the tick before.", late=True)
+            job = None if line.job_json else self._code.ask((line.id, line.due), partial(job_of, line.due))
+        except HostCodeError as error:
+            if isinstance(error, NotReturned) and not error.late:
+                self._waits = True
+                return False
+            self._fail(duty_run, tick, error)
+            return True
+        self._ticks.append(tick._replace(job=job))
+        if len(self._ticks) >= BATCH:
+            self._enqueue(duty_run)
+        return True
+
+    def _enqueue(self, duty_run: DutyRun) -> None:
+        """Enqueue the due ticks together; those that fail, or failed last time, alone."""
+        ticks, self._ticks = self._ticks, []
+        together = [tick for tick in ticks if tick.task_id not in self._bad]
+        alone = [tick for tick in ticks if tick.task_id in self._bad]
+        try:
+            self._take(duty_run, together)
+        except Exception as error:
+            if _passes(error):
+                raise
+            alone += together  # one of them fails: the others must not fail with it
+        for tick in alone:
+            if duty_run.over:
+                return
+            try:
+                self._take(duty_run, [tick])
+                self._bad.discard(tick.task_id)
+            except Exception as error:
+                if _passes(error):
+                    raise
+                self._fail(duty_run, tick, error)
+
+    def _take(self, duty_run: DutyRun, ticks: Sequence[Tick]) -> None:
+        if not ticks:
+            return
+        taken, elsewhere = take_ticks(duty_run.alias, ticks, duty_run.fence)
+        for tick in taken:
+            logger.info("Recurring task %s: enqueued the tick of %s", tick.name, tick.at.isoformat())
+        for task in elsewhere:
+            self._elsewhere[task.task_id] = task
+            self._enqueue_elsewhere(duty_run, task)
+
+    def _enqueue_elsewhere(self, duty_run: DutyRun, task: ElsewhereTask) -> None:
+        """Enqueue a task by its own backend; one that does not answer is asked again at the next duty_run."""
+        seq, failure = None, ""
+        try:
+            seq = number_of(self._code.ask(task, partial(enqueue_elsewhere, task.due)))
+        except NotReturned as error:
+            if not error.late:
+                self._waits = True
+            elif task.task_id not in self._bad:
+                self._bad.add(task.task_id)
+                duty_run.fetch("recurring_note", _noted(task.task_id, error=str(error)))
+            return
+        except HostCodeError as error:
+            logger.exception("Recurring task %s could not be enqueued by its backend", task.name)
+            failure = str(error)
+        del self._elsewhere[task.task_id]
+        self._bad.discard(task.task_id)
+        duty_run.fetch("recurring_note", _noted(task.task_id, seq=seq, error=failure))
+
+    def _fail(self, duty_run: DutyRun, tick: Tick, error: Exception) -> None:
+        """Skip a tick: a retry would fail again."""
+        what = "Recurring task %s could not be enqueued; its tick of %s is skipped"
+        logger.error(what, tick.name, tick.at, exc_info=error)
+        self._bad.add(tick.task_id)
+        failure = str(error) if isinstance(error, HostCodeError) else f"{type(error).__name__}: {error}"
+        skip(duty_run.alias, tick, failure, duty_run.fence)
+
+
+def _passes(error: Exception) -> bool:
+    return isinstance(error, NotLeading) or passes(error)
+
+
+def _noted(
+    task_id: int, *, seq: int | None = None, error: str = "", again_at: datetime | None = None
+) -> dict[str, Any]:
+    return {"id": task_id, "seq": seq, "error": cut(error), "again_at": again_at}

@@ -1,4 +1,4 @@
-"""Schedules: cron lines in a time zone, and plain intervals."""
+"""Schedules: cron lines in a time zone, and intervals."""
 
 from __future__ import annotations
 
@@ -29,22 +29,22 @@ _LONGEST = 366 * 86_400
 
 
 class InvalidSchedule(InvalidOption):
-    """A schedule cannot be understood, or never has a tick."""
+    """A schedule is invalid, or never has a tick."""
 
 
 class CronsimMissing(InvalidSchedule):
-    """The schedule is a cron line, and the library that reads them is not installed."""
+    """The schedule is a cron line, but cronsim is not installed."""
 
 
 class Interval:
-    """Ticks at every multiple of its seconds since 1970-01-01 UTC: equal for all who ask, whenever they began."""
+    """Ticks at every multiple of its seconds since 1970-01-01 UTC, so every process computes the same."""
 
     def __init__(self, text: str) -> None:
         match = _EVERY.match(text)
         self._seconds = int(match[1] or 1) * _UNITS[match[2].lower()] if match else 0
         if not 1 <= self._seconds <= _LONGEST:
             raise InvalidSchedule(
-                "an interval looks like 'every 30 seconds' (minutes, hours, days), from a second to a year;"
+                "schedule must be an interval like 'every 30 seconds' (minutes, hours, days), from a second to a year;"
                 f" it is {text!r}."
             )
 
@@ -57,8 +57,8 @@ class Interval:
 class Cron:
     """Ticks of a cron line in a time zone, as Debian's cron has them.
 
-    When clocks go forward, a time of day that is left out runs right after the gap; when they go back, a time of day
-    that comes twice runs once. Lines with a ``*`` in minutes or hours run by elapsed time: every hour is every hour.
+    When clocks go forward, a skipped time of day runs right after the gap; when they go back, a repeated time of day
+    runs once. Lines with a ``*`` in minutes or hours run by elapsed time.
     """
 
     def __init__(self, text: str, zone: ZoneInfo) -> None:
@@ -92,13 +92,13 @@ Schedule = Interval | Cron
 
 @lru_cache(maxsize=1_000)
 def parse(text: str, timezone: str = "UTC") -> Schedule:
-    """Return the schedule that a text means: a cron line of five fields (or six, seconds first), or an interval."""
+    """Return the schedule of a text: a cron line of five fields (or six, seconds first), or an interval."""
     if not isinstance(text, str) or not 0 < len(text) <= MAX_LENGTH:
-        raise InvalidSchedule(f"a schedule is a text of at most {MAX_LENGTH} characters; it is {text!r}.")
+        raise InvalidSchedule(f"schedule must be a text of at most {MAX_LENGTH} characters; it is {text!r}.")
     try:
         zone = ZoneInfo(timezone)
     except (KeyError, ValueError, TypeError, OSError) as error:
-        raise InvalidSchedule(f"{timezone!r} is not a time zone; names look like 'UTC' or 'Europe/Berlin'.") from error
+        raise InvalidSchedule(f"timezone must be a name like 'UTC' or 'Europe/Berlin'; it is {timezone!r}.") from error
     text = text.strip()
     return Interval(text) if text.lower().startswith("every") else Cron(text, zone)
 
@@ -109,7 +109,7 @@ def is_tick(schedule: Schedule, moment: datetime) -> bool:
 
 
 def newest(schedule: Schedule, due: datetime, now: datetime) -> datetime:
-    """Return the newest tick up to ``now``, given one (``due``) that is not after it; at most a day is walked over."""
+    """Return the newest tick up to ``now``, from an earlier one (``due``); it searches at most a day."""
     tick = due
     if now - due > _DAY and (first := schedule.next(now - _DAY)) <= now:
         tick = first

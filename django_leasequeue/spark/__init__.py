@@ -17,7 +17,7 @@ __all__ = ["session", "table"]
 
 
 def table(lake: str, name: str) -> DataFrame:
-    """Return a table of a lake, for example ``silver/jobs`` or ``gold/latency``, Delta or Parquet.
+    """Return a table of a lake, for example ``silver/jobs`` or ``gold/latency``; a table of gold in its order.
 
     Args:
         lake: the path of the lake.
@@ -26,7 +26,13 @@ def table(lake: str, name: str) -> DataFrame:
     Raises:
         InvalidOption: the table is not there (yet), or is a Delta table and the extra ``delta`` is not installed.
     """
-    from .layout import Lake
+    from pyspark.sql import functions as f
+
+    from .layout import TABLES, Lake, order
 
     found = Lake(session(), lake)
-    return found.read(found.path(name))
+    frame, (layer, _, word) = found.read(found.path(name)), name.partition("/")
+    if layer != "gold" or not TABLES.get(word):
+        return frame
+    by = [f.desc_nulls_last(column) if falls else f.asc_nulls_last(column) for column, falls in order(word)]
+    return frame.orderBy(*by)

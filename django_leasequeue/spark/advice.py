@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
+import shlex
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from itertools import chain
 from typing import Any, NamedTuple
 from urllib.parse import quote, urljoin
 
@@ -18,6 +19,8 @@ Rows = Mapping[str, Sequence[Row]]
 
 #: A lake whose last run is older than this is called stale.
 STALE = timedelta(hours=24)
+#: Events that end so long before the last run are called late.
+LATE = timedelta(hours=1)
 #: What advice is taken from.
 RECENT = timedelta(hours=168)
 #: A node that did nothing for so long before the newest event is not running any more.
@@ -30,14 +33,15 @@ MANY, SOME = 100, 20
 HOURS, DAY = 3, timedelta(hours=24)
 #: The fingerprint that silver gives to expired leases.
 LEASE_EXPIRED = "lease_expired"
-_EACH = 3
+#: Things to do that the page shows.
+MOST_ACTIONS = 5
 #: Workflows that are listed.
 MOST_WORKFLOWS = 10
 _UNITS = ((86_400, "day"), (3_600, "hour"), (60, "minute"))
 
 
 def utc(at: datetime) -> datetime:
-    """Return a time of Spark's, which bears no zone, as the UTC that it is."""
+    """Return a time in UTC; Spark's times bear no zone and are UTC."""
     return at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
 
 
@@ -176,20 +180,33 @@ class Links:
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """One thing to do: in a few words, why, and where."""
+    """One thing to do: in a few words, the figure, the rule that it broke, the command, and where to look."""
 
     what: str
     why: str
+    rule: str
+    command: str
+    #: Jobs or attempts that it costs: the costliest thing comes first.
+    cost: float
     link: str = ""
 
 
 def actions(rows: Rows, now: datetime, links: Links) -> list[Action]:
-    """Return what is to be done, the most urgent first."""
-    first = (_stale(rows, now), _broken(rows), _nodes(rows, now, links), _poison(rows, links))
-    return list(chain(*first, _backlog(rows), _waits(rows), _workflows(rows), _leases(rows)))
+    """Return what is to be done, the costliest first; before all what makes figures doubtful."""
+    end = newest_event(rows) or now
+    found = [*_stale(rows, now), *_broken(rows), *_nodes(rows, end, links), *_poison(rows, end, links)]
+    found += [*_backlog(rows, end), *_waits(rows, end), *_workflows(rows), *_leases(rows)]
+    return sorted(found, key=lambda each: (-each.cost, each.what))
 
 
-def _newest(rows: Rows) -> datetime | None:
+def command(name: str, *words: object, row: Row | None = None) -> str:
+    """Return a command of ``manage.py``, words quoted for a shell; ``row``: its project is named, where it has one."""
+    project = ["--project", row["project"]] if row and row.get("project") else []
+    return " ".join(["manage.py", name, *map(shlex.quote, map(str, [*words, *project]))])
+
+
+def newest_event(rows: Rows) -> datetime | None:
+    """Return the one clock of all rules: when the newest event that was read occurred."""
     return next((utc(row["newest_at"]) for row in rows["span"] if row["newest_at"] is not None), None)
 
 
@@ -199,26 +216,23 @@ def last_run(rows: Rows) -> datetime | None:
 
 
 def _stale(rows: Rows, now: datetime) -> list[Action]:
-    """Rule: the last run ended more than a day ago."""
     at = last_run(rows)
     if at is None or now - at <= STALE:
         return []
     why = f"the last run was {lasted(now - at)} ago; what follows is as old"
-    return [Action("Bring the lake up to date: manage.py leasequeue_lake run", why)]
+    rule = "the last run ended more than a day ago"
+    return [Action("Bring the lake up to date", why, rule, command("leasequeue_lake run"), math.inf)]
 
 
 def _broken(rows: Rows) -> list[Action]:
-    """Rule: a check of the tables failed."""
     broken = [f"{row['check']}: not {figure(row['violations'])} times" for row in rows["quality"] if row["violations"]]
     if not broken:
         return []
-    return [Action("Trust no figure that depends on these", "checks of the tables failed: " + "; ".join(broken))]
+    rule, why = "a check of the tables failed", "; ".join(broken)
+    return [Action("Trust no figure that depends on these", why, rule, command("leasequeue_verify"), math.inf)]
 
 
-def _nodes(rows: Rows, now: datetime, links: Links) -> list[Action]:
-    """Rule: a node is sick or slow against the others on its queues, it goes on, and it worked in the last 6 hours."""
-    end = _newest(rows) or now
-    found = []
+def _nodes(rows: Rows, end: datetime, links: Links) -> Iterator[Action]:
     for row in rows["nodes"]:
         if row["verdict"] not in {"sick", "slow"} or row["ill_until"] is not None or row["ill_since"] is None:
             continue
@@ -226,56 +240,62 @@ def _nodes(rows: Rows, now: datetime, links: Links) -> list[Action]:
             continue
         since = utc(row["ill_since"])
         if row["verdict"] == "sick":
-            what = "Stop"
+            what, cost = "Stop", row["n"] * (row["rate"] - row["others_rate"])
             how = f"{percent(row['rate'])} of its attempts failed or lost their lease, of the others'"
             how += f" on the same queues {percent(row['others_rate'])}"
+            rule = "a node fails four standard deviations and 5 points more often than the others on its queues"
         else:
-            what, how = "Look at", f"its jobs take {row['speed']:.1f} times as long as the others'"
+            what, cost = "Look at", row["n"] * (1 - 1 / row["speed"])
+            how = f"its jobs take {row['speed']:.1f} times as long as the others'"
+            rule = "a node's jobs take over twice as long as the others'"
+        rule += f", goes on, and worked in the newest {lasted(GONE)}"
         told = f"{row['verdict']} since {when(since)} UTC ({lasted(end - since)}): {how}"
-        found.append(Action(f"{what} {row['node']}", told, links.node(str(row["node"]))))
-    return found[:_EACH]
+        status, link = command("leasequeue_status"), links.node(str(row["node"]))
+        yield Action(f"{what} {row['node']}", told, rule, status, cost, link)
 
 
-def _poison(rows: Rows, links: Links) -> list[Action]:
-    """Rule: jobs are dead of one error of the last seven days. Expired leases are no error: see the leases."""
-    end = _newest(rows)
-    found = []
+def _poison(rows: Rows, end: datetime, links: Links) -> Iterator[Action]:
     for row in rows["poison"]:
+        # Expired leases are no error: see the leases.
         if not row["dead"] or row["fingerprint"] == LEASE_EXPIRED:
             continue
-        if end is not None and end - utc(row["last_at"]) >= RECENT:
+        if end - utc(row["last_at"]) >= RECENT:
             continue
-        what = f"Mend {row['task'] or 'the task'} of {queue_name(row)}, then redrive {figure(row['dead'])} dead"
-        why = f"all of {row['error_type']}, from {when(row['first_at'])} to {when(row['last_at'])} UTC, on"
         jobs, nodes = ("job" if row["dead"] == 1 else "jobs"), ("node" if row["nodes"] == 1 else "nodes")
-        found.append(Action(f"{what} {jobs}", f"{why} {row['nodes']} {nodes}", links.dead_letters))
-    return found[:_EACH]
+        what = f"Mend {row['task'] or 'the task'} of {queue_name(row)}, then redrive {figure(row['dead'])} dead {jobs}"
+        why = f"all of {row['error_type']}, from {when(row['first_at'])} to {when(row['last_at'])} UTC, on"
+        rule = f"jobs are dead of one error that was seen in the newest {lasted(RECENT)}"
+        retry = command("leasequeue_dlq retry --queue", row["queue"], "--fingerprint", row["fingerprint"], row=row)
+        yield Action(what, f"{why} {row['nodes']} {nodes}", rule, retry, row["dead"], links.dead_letters)
 
 
-def _backlog(rows: Rows) -> list[Action]:
-    """Rule: 100 jobs or more wait or run, over 15 minutes of the last day's work, and twice as many as a day before."""
-    levels: dict[str, list[tuple[datetime, float]]] = defaultdict(list)
+def _late(rows: Rows, end: datetime) -> list[tuple[Row, float, float]]:
+    """Return queues with too much waiting: the row of the last hour, its level, and the seconds of work that it is."""
+    levels: dict[str, list[Row]] = defaultdict(list)
     for row in rows["backlog"]:
-        if row["hour"] is not None:
-            levels[queue_name(row)].append((row["hour"], row["level"]))
-    end = max((hour for known in levels.values() for hour, _ in known), default=None)
+        levels[queue_name(row)].append(row)
     done: dict[str, float] = defaultdict(float)
     for row in rows["throughput"]:
-        if end is not None and row["hour"] is not None and end - row["hour"] < DAY:
+        if end - utc(row["hour"]) < DAY:
             done[queue_name(row)] += row["completed"] / 24
-    late = []
-    for name, known in levels.items():
-        _, level = max(known)
-        before = max((each for each in known if end is not None and end - each[0] >= DAY), default=(end, 0.0))[1]
-        seconds = level / done[name] * 3_600 if done[name] else float("inf")
-        if level >= MANY and seconds > MUCH and (level >= 2 * before or not done[name]):
-            late.append((seconds, name, level))
     found = []
-    for seconds, name, level in sorted(late, reverse=True)[:_EACH]:
-        left = f"at the rate of the last day that is {lasted(seconds)} of work"
-        why = f"{figure(level)} jobs wait or run; {left if done[name] else 'none was completed in the last day'}"
-        found.append(Action(f"Give {name} more workers", why))
+    for name, known in levels.items():
+        now = max(known, key=lambda row: row["hour"])
+        before = max((row for row in known if end - utc(row["hour"]) >= DAY), key=lambda row: row["hour"], default=None)
+        seconds = now["level"] / done[name] * 3_600 if done[name] else math.inf
+        more = before is None or now["level"] >= 2 * before["level"] or not done[name]
+        if now["level"] >= MANY and seconds > MUCH and more:
+            found.append((now, now["level"], seconds))
     return found
+
+
+def _backlog(rows: Rows, end: datetime) -> Iterator[Action]:
+    rule = f"{MANY} jobs or more wait or run, over {lasted(MUCH)} of the last day's work and twice those of a day ago"
+    for row, level, seconds in _late(rows, end):
+        left = f"at the rate of the last day that is {lasted(seconds)} of work" if seconds < math.inf else ""
+        why = f"{figure(level)} jobs wait or run; {left or 'none was completed in the last day'}"
+        run = command("runworker --queues", row["queue"], row=row)
+        yield Action(f"Give {queue_name(row)} more workers", why, rule, run, level)
 
 
 def peaks(rows: Rows) -> list[Row]:
@@ -286,15 +306,15 @@ def peaks(rows: Rows) -> list[Row]:
     return sorted(highest.values(), key=lambda row: (-(row["workers"] or 0), queue_name(row)))
 
 
-def _waits(rows: Rows) -> list[Action]:
-    """Rule: over 1 % waited too long in three hours of the week, and the forecast needs more slots than were there."""
-    end = _newest(rows)
-    if end is None:
-        return []
+def _waits(rows: Rows, end: datetime) -> Iterator[Action]:
     needs = {queue_name(row): row for row in peaks(rows)}
+    # Where jobs wait now, the backlog asks for workers already.
+    for row, *_ in _late(rows, end):
+        needs.pop(queue_name(row), None)
+    missed = {queue_name(row): row["n"] - row["in_time"] for row in rows["objectives"]}
     there: dict[str, int] = defaultdict(int)
     for row in rows["use"]:
-        if row["hour"] is not None and end - utc(row["hour"]) < RECENT:
+        if end - utc(row["hour"]) < RECENT:
             there[queue_name(row)] = max(there[queue_name(row)], row["most"], row["nodes"])
     late: dict[str, list[Row]] = defaultdict(list)
     for row in rows["queue_latency"]:
@@ -303,42 +323,46 @@ def _waits(rows: Rows) -> list[Action]:
             continue
         if row["n"] >= MANY and row["p99"] > need["wanted_wait"]:
             late[queue_name(row)].append(row)
-    found = []
-    for name, hours in sorted(late.items(), key=lambda item: -max(row["p99"] for row in item[1])):
-        need, worst = needs[name], max(hours, key=lambda row: row["p99"])
+    rule = f"over 1 % waited too long in {HOURS} hours of the week, and the forecast needs more slots than were there"
+    for name, hours in late.items():
+        need, worst = needs[name], max(hours, key=lambda row: (row["p99"], row["hour"]))
         if len(hours) < HOURS or (need["workers"] or 0) <= there[name]:
             continue
         what = f"Plan at least {need['workers']} concurrent jobs for {name} ({hour_of_week(need['hour_of_week'])})"
         why = f"{there[name]} were there in the last week; in {len(hours)} of its hours 1 % of the jobs waited longer"
         why += f" than the wanted {lasted(need['wanted_wait'])}, longest from {when(worst['hour'])} UTC:"
-        found.append(Action(what, f"{why} {lasted(worst['p99'])}"))
-    return found[:_EACH]
+        why += f" {lasted(worst['p99'])}"
+        run = command("runworker --queues", need["queue"], "--concurrency", need["workers"], row=need)
+        yield Action(what, why, rule, run, missed.get(name, sum(row["n"] for row in hours) / 100))
 
 
-def _workflows(rows: Rows) -> list[Action]:
-    """Rule: steps of its slowest run were ready for 15 minutes and half of its time, and no worker took them."""
-    found = []
+def _workflows(rows: Rows) -> Iterator[Action]:
+    rule = f"steps of its slowest run were ready for {lasted(MUCH)} and half of its time, and no worker took them"
     for slow in slowest(rows):
         if slow.queued > max(MUCH, slow.took / 2):
             why = f"its slowest run took {lasted(slow.took)}; {lasted(slow.queued)} of that its steps were ready"
             what = f"Give {slow.place} more workers when the workflow {slow.title} runs"
-            found.append(Action(what, f"{why} and nobody took them"))
-    return found[:_EACH]
+            step = next(step for step in slow.steps if queue_name(step) == slow.place)
+            run, cost = command("runworker --queues", step["queue"], row=step), float(slow.row["steps"] * slow.runs)
+            yield Action(what, f"{why} and nobody took them", rule, run, cost)
 
 
-def _leases(rows: Rows) -> list[Action]:
-    """Rule: 20 attempts or more, and over 1 %, held 80 % of the lease (longer), or expired though others did not."""
-    found = []
-    for row in sorted(rows["leases"], key=lambda row: -row["near"] - row["expired"]):
+def _leases(rows: Rows) -> Iterator[Action]:
+    for row in rows["leases"]:
+        name = queue_name(row)
         if row["node"] is not None:
             continue
         if row["advice"] == "longer" and row["near"] >= SOME:
-            what = f"Lengthen the leases of {queue_name(row)} from {lasted(row['lease'])} to {lasted(row['suggested'])}"
-            why = f"{figure(row['near'])} of {figure(row['n'])} were held for over 80 % of it without an extension"
-            found.append(Action(what, f"{why}, {figure(row['expired'])} expired"))
+            what = f"Lengthen the leases of {name} from {lasted(row['lease'])} to {lasted(row['suggested'])}"
+            why = f"{figure(row['near'])} of {figure(row['n'])} were held for over 80 % of it without an extension,"
+            why += f" {figure(row['expired'])} expired"
+            rule = f"{SOME} attempts or more, and over 1 %, came so near the end of their lease"
+            length = f"lease_ms={round(row['suggested'] * 1_000)}"
+            change = command("leasequeue_queues set", row["queue"], length, row=row)
+            yield Action(what, why, rule, change, row["near"] + row["expired"])
         elif row["advice"] == "abandoned" and row["expired"] >= SOME:
-            what = f"Find out which workers of {queue_name(row)} stop or hang"
+            what = f"Find out which workers of {name} stop or hang"
             why = f"{figure(row['expired'])} of {figure(row['n'])} leases expired, though 99 % of the others were held"
             why += f" below {lasted(row['p99'] or 0.0)} of {lasted(row['lease'])}: longer leases do not help"
-            found.append(Action(what, why))
-    return found[:_EACH]
+            rule = f"{SOME} leases or more, and over 1 %, expired on several nodes, and the others ended in good time"
+            yield Action(what, why, rule, command("leasequeue_status"), row["expired"])

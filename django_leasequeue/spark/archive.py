@@ -1,15 +1,11 @@
 """The archive: closed partitions of the lease log as compacted Parquet, verified before they may be dropped.
 
-For each slice (the rows of one partition), in this order:
+Each slice (the rows of one partition) is *planned* (a row in the manifest table names the attempt's directory), its
+files are written, read back and compared with the database by rows and sums: *verified*. Then the manifest in the lake
+lists its files, so readers see no orphan, and retention drops the partition: *pruned*.
 
-1. *planned*: a row in the manifest table names the attempt's directory;
-2. the files are written;
-3. they are read back, and rows and sums compared with the database: *verified*, with the list of files;
-4. the manifest in the lake is published: it lists the files of verified slices only, so readers see no orphan;
-5. retention drops the partition: *pruned*.
-
-A crash between any two of them leaves a planned slice, which is written anew under another attempt; a verified slice is
-never written again, however little of it is left in the database.
+A crash leaves a planned slice, which the next run writes anew under another attempt. A verified slice is never written
+again: the database may have dropped it.
 """
 
 from __future__ import annotations
@@ -28,12 +24,11 @@ from ..exceptions import LeaseQueueError
 from ..models import LakeSlice
 from . import slices
 from .bronze import with_days
-from .layout import BRONZE, Lake
+from .layout import Lake
 from .tables import EVENTS
 
 if TYPE_CHECKING:
     from django.db.models import QuerySet
-    from pyspark.sql import DataFrame
 
 #: Events of one file.
 ROWS_PER_FILE = 1_000_000
@@ -83,10 +78,11 @@ def _closed(connection: psycopg.Connection[Any], using: str) -> list[tuple[int, 
     mark = executor.fetch("notify_mark", {})[0][1]
     end = time.monotonic() + PATIENCE
     # Each of these numbers was drawn before now: when every transaction of now has ended, no row can come.
-    while slices.horizon(connection).xmin <= mark:
+    while executor.fetch("notify_oldest", {})[0][0] < mark + 1:
         if time.monotonic() > end:
             return []
         time.sleep(0.1)
+    slices.horizon(connection)  # and that is on disk
     return full
 
 
@@ -155,9 +151,3 @@ def note_pruned(connection: psycopg.Connection[Any], using: str = "default") -> 
     lows = {low for _, _, _, low, *_ in rows if low is not None}
     verified = LakeSlice.objects.using(using).filter(state="verified").exclude(low__in=lows)
     return verified.update(state="pruned", pruned_at=timezone.now())
-
-
-def read(lake: Lake, using: str = "default") -> DataFrame:
-    """Return the archived events, from exactly the files of verified slices."""
-    files = [lake.path(name) for found in _done(using) for name in found.files]
-    return lake.spark.read.parquet(*files) if files else lake.spark.createDataFrame([], BRONZE)

@@ -1,8 +1,8 @@
 """Bronze: the stream of events into the lake, in rows of up to a thousand jobs, which :func:`by_job` takes apart.
 
-As a Delta table it is exactly once by the table's own log. Parquet is written by Spark's file sink, which passes over
-every batch whose number its path already has: a new checkpoint, which counts from 0 again, would lose events there
-without a word, so a checkpoint that did not write the files is refused.
+As a Delta table it is exactly once by the table's own log. Spark's file sink, which writes Parquet, skips every batch
+whose number the path already has. A new checkpoint counts from 0 again and would lose events silently, so a checkpoint
+that did not write these files is refused.
 """
 
 from __future__ import annotations

@@ -1,13 +1,11 @@
 """Consumers of the lease log, and events that retention dropped before a stream had read them.
 
-A named consumer's position is in the database, for retention and operators to see. (Its table is that of
-models/lake.py; streams report from Spark's processes, so nothing here imports Django.)
+The database has a named consumer's position, for retention and operators (models/lake.py). Streams report from Spark's
+processes, so nothing here imports Django.
 
-Retention notes the last event that it dropped, in the order in which streams read. A stream that stands before it has
-lost events, whether it is a registered consumer or not; one that stands there or behind has lost none, however much was
-dropped. Rows that were deleted by hand are seen by PostgreSQL's own counts.
-
-Going on is the option ``failOnDataLoss = false``, and it stands in the checkpoint from then on.
+Retention notes the last event that it dropped, in the order of streams. A stream that has not read so far has lost
+events, any other none. PostgreSQL counts rows that were deleted by hand. The option ``failOnDataLoss = false`` goes on
+without them, and the checkpoint notes it.
 """
 
 from __future__ import annotations
@@ -18,19 +16,13 @@ from typing import Any, NamedTuple
 
 import psycopg
 
-from ..exceptions import LeaseQueueError
-from ..sql import statement
 from ..sql.dropped import DroppedEvents
 from .database import fetch
-from .slices import START, Point
+from .slices import START, Point, StreamInterrupted
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,63}")
 #: No row has a lower number.
 NOTHING = -1
-
-
-class StreamInterrupted(LeaseQueueError):
-    """The stream cannot go on without losing or repeating events; the message says what the ways out are."""
 
 
 class Loss(NamedTuple):
@@ -68,17 +60,17 @@ class Loss(NamedTuple):
 
 def dropped(connection: psycopg.Connection[Any]) -> Point | None:
     """Return the last event that retention dropped, in the order of the stream."""
-    ((told, _, system),) = fetch(connection, "lake/dropped")
-    found = DroppedEvents.read(told).of(system)
+    ((told, _),) = fetch(connection, "lake/dropped")
+    found = DroppedEvents.read(told)
     return None if found.to is None else Point(*found.to)
 
 
-def behind(connection: psycopg.Connection[Any], point: Point, system: str, known: list[Loss]) -> Loss | None:
+def behind(connection: psycopg.Connection[Any], point: Point, known: list[Loss]) -> Loss | None:
     """Return what was dropped after a point; None when everything after it is there, or what is not is known."""
     if point == START:
         return None  # a new stream begins with what there is
-    ((told, begin, here),) = fetch(connection, "lake/dropped")
-    found = DroppedEvents.read(told).of(here, system)
+    ((told, begin),) = fetch(connection, "lake/dropped")
+    found = DroppedEvents.read(told)
     if found.to is not None and (to := Point(*found.to)) > point:
         return None if any(loss.to is not None and loss.to >= to for loss in known) else Loss(point, to, found.below)
     rows = deleted(connection)
@@ -130,9 +122,3 @@ def report(connection: psycopg.Connection[Any], name: str, point: Point, horizon
     """Move a consumer to a point, and return whether retention had stopped waiting for it since the last report."""
     found = fetch(connection, "lake/consumer_report", name=name, txid=point.txid, event=point.id, horizon=horizon)
     return any(given_up for (given_up,) in found)
-
-
-def forget(connection: psycopg.Connection[Any], name: str) -> bool:
-    """Remove a consumer: retention waits for it no longer. Returns whether there was one."""
-    cursor = psycopg.ClientCursor(connection).execute(statement("lake/consumer_forget"), {"name": name})
-    return bool(cursor.rowcount)

@@ -167,8 +167,9 @@ def _of_django(alias: str | None) -> dict[str, Any]:
     name = alias or conf.settings.DATABASE
     if name not in connections:
         raise InvalidOption(f"There is no database alias {name!r}; there are {', '.join(connections)}.")
-    ours = ("cursor_factory", "context", "prepare_threshold")
-    parameters = {key: value for key, value in connections[name].get_connection_params().items() if key not in ours}
+    from ..engine.pool import known_to_libpq  # with Django
+
+    parameters = known_to_libpq(connections[name].get_connection_params())
     if role := connections[name].settings_dict["OPTIONS"].get("assume_role"):
         escaped = role.replace("\\", r"\\").replace(" ", r"\ ")
         parameters["options"] = f"{parameters.get('options', '')} -c role={escaped}".strip()

@@ -1,9 +1,8 @@
 """Delta tables without Spark's Delta jars: executors write Parquet, the driver commits the files' names.
 
-Each commit of bronze carries a Delta application transaction: the id of the stream (of its checkpoint) and the number
-of the batch. A batch whose number the table's log already has is skipped, so a killed driver neither loses nor repeats
-one. A commit of silver replaces whole days at once. Files that were never committed are in no version of a table;
-vacuum removes them.
+Each commit of bronze names the stream and the batch (as a Delta application transaction). A batch that the table's log
+has is skipped, so a killed driver neither loses nor repeats one. A commit of silver replaces whole days at once. Vacuum
+removes files that were never committed.
 """
 
 from __future__ import annotations

@@ -15,25 +15,49 @@ from . import delta, tables
 from .database import fetch, resolve_of
 
 if TYPE_CHECKING:
+    from psycopg import Connection
     from pyspark.sql import DataFrame, SparkSession
 
 #: Columns of an event of bronze, and of a row of the log as bronze keeps it (see :mod:`.bronze`).
 BRONZE = tables.EVENTS.ddl("kind")
 BATCHES = tables.BATCHES.ddl("low", "high", "event")
-#: The tables of gold.
-TABLES = (
-    *("latency", "queue_latency", "daily", "weeks", "throughput", "backlog", "in_flight", "use"),
-    *("nodes", "poison", "leases", "capacity", "forecast", "span", "quality", "workflows", "critical_paths"),
-    *("objectives", "retry_cost", "tenants", "time_split", "recoveries", "changes"),
-)
+#: The tables of gold, and the order in which they are read: by these columns, ``-`` the greatest first, nulls last.
+#: The last columns name a row. (Files are written in order, and read in any: Delta keeps none.)
+TABLES = {
+    **dict.fromkeys(("backlog", "in_flight", "use"), "project queue hour"),
+    **dict.fromkeys(("capacity", "forecast"), "project queue hour_of_week"),
+    "latency": "project queue task measure hour",
+    "queue_latency": "project queue measure hour",
+    "daily": "project queue measure day",
+    "weeks": "project queue measure",
+    "throughput": "project queue task hour",
+    "nodes": "-sigmas node",
+    "poison": "-dead -failures project queue task fingerprint",
+    "leases": "project queue node",
+    "span": "",
+    "quality": "-violations check",
+    "workflows": "-elapsed workflow",
+    "critical_paths": "workflow step",
+    "objectives": "share project queue",
+    "retry_cost": "-seconds project queue task outcome error_type",
+    "tenants": "-seconds tag tenant project queue",
+    "time_split": "-total project queue",
+    "recoveries": "-began project queue",
+    "changes": "-errors project queue measure",
+}
 #: How tables are written: as Parquet by Spark alone, or as Delta tables.
 FORMATS = ("parquet", "delta")
 #: Hours for which vacuum keeps files that no version needs any more: readers and time travel go back so far.
 KEPT_HOURS = 168
 #: Version of the columns of silver. A lake of an older one is computed anew from bronze.
-SILVER = 5
+SILVER = 6
 #: Version of the tables of gold. A lake of another one gets them anew with the next run.
-GOLD = 4
+GOLD = 5
+
+
+def order(name: str) -> list[tuple[str, bool]]:
+    """Return the order of a table of gold: columns, and whether their greatest values come first."""
+    return [(word.lstrip("-"), word.startswith("-")) for word in TABLES[name].split()]
 
 
 @contextmanager
@@ -169,9 +193,15 @@ class RunInProgress(LeaseQueueError):
     """Another run of the same lake is not over; what it writes must not be written twice at once."""
 
 
+class OtherInstall(LeaseQueueError):
+    """The lake has the events of another install; a second one would mix its own with them."""
+
+
 @contextmanager
-def only_run(lake: Lake, source: Mapping[str, str], consumer: str | None = None) -> Iterator[None]:
-    """Hold the lock of a lake, and of the consumer that reads for it, by a connection that does nothing else."""
+def only_run(
+    lake: Lake, source: Mapping[str, str], consumer: str | None = None, *, adopt: bool = False
+) -> Iterator[None]:
+    """Hold the lock of a lake, and of its consumer, by a connection of its own; refuse a lake of another install."""
     with resolve_of(source).connect() as connection:
         if consumer is not None and not fetch(connection, "lake/run_lock", name=consumer)[0][0]:
             told = f"Another run of the consumer {consumer!r} is not over: wait for it, or give a second lake"
@@ -191,11 +221,31 @@ def only_run(lake: Lake, source: Mapping[str, str], consumer: str | None = None)
                     f"The lake {lake.root} has tables in the format {known['format']!r}, not {lake.format!r}: set"
                     " LEASEQUEUE['LAKE']['FORMAT'] to that, or give the lake another path."
                 )
+            # A note of its own: what names the format is never written again, so no crash loses it.
+            lake.put_note("install", _install(lake, connection, lake.note("install"), adopt))
             if not known:
                 lake.put_note("lake", {"name": lake.root, "format": lake.format})
             yield
         finally:
             lake.notes = None
+
+
+def _install(lake: Lake, connection: Connection[Any], known: dict[str, str], adopt: bool) -> dict[str, str]:
+    """Return the identity of the install; refuse a lake of another one. A restored database is the one that it was."""
+    ((*names, was_there),) = fetch(connection, "lake/install", system=known.get("system"))
+    here = dict(zip(("system", "database", "schema"), names, strict=True))
+    # A role may not be allowed to know the system.
+    moved = bool(known) and "" not in (known["system"], here["system"]) and known["system"] != here["system"]
+    if (moved and not was_there) or any(known[name] != here[name] for name in ("database", "schema") if known):
+        if adopt:
+            return here
+        had, has = ("database {database}, schema {schema}, system {system}".format(**one) for one in (known, here))
+        raise OtherInstall(
+            f"The lake {lake.root} has the events of another install ({had}) than this one ({has}): give each a path of"
+            " its own (--lake). If it is the same install, moved or renamed, and the other one writes no more, run once"
+            " with --adopt."
+        )
+    return here
 
 
 def is_current(lake: Lake) -> bool:

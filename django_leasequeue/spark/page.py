@@ -19,43 +19,49 @@ from .advice import LEASE_EXPIRED, Links, Row, Rows, change, lasted, percent, qu
 
 #: Queues and hours drawn in the charts. The files beside the page hold everything.
 MOST_SERIES, MOST_HOURS = 7, 336
-#: Rows of one table that the page shows, and tenants.
-MOST_ROWS, MOST_TENANTS = 50, 50
+#: Rows of one table that the page shows.
+MOST_ROWS = 50
 #: Colours of series in the stylesheet (classes ``lq-tone-0`` and following).
 TONES = 8
 _SHEET = Path(__file__).parents[1] / "static" / "leasequeue" / "report.css"
+#: Titles of columns that their names do not make.
+_TITLES = {
+    "delay": "Delayed", "retry_wait": "Between attempts", "n": "Attempts", "wanted_wait": "Wanted wait, s",
+    "share": "Of the queue's", "seconds": "Worker time", "error_type": "Error", "one_node": "One node only",
+    "first_at": "First", "last_at": "Last", "lease": "Lease, s", "p99": "Held, 99 % below, s", "near": "Nearly expired",
+    "suggested": "Suggested, s", "hour_of_week": "Busiest hour", "expected": "Jobs expected", "ill_until": "Until",
+    "expired": "Leases lost", "others_rate": "The others'", "speed": "Run time, times the others'",
+    "path": "Its slowest steps", "help": "What would help", "waited": "Mean wait",
+}  # fmt: skip
+
+
+#: Columns of seconds that are told in words.
+_DURATIONS = {"total", "seconds", "waited", "before", "after"}
 
 
 def columns_of(names: str, **titles: str) -> dict[str, str]:
-    """Return the columns of a table with their titles, those that are not given made of the name."""
-    return {name: titles.get(name, name.replace("_", " ").capitalize()) for name in names.split()}
+    """Return the columns of a table with their titles."""
+    named = {**_TITLES, **titles}
+    return {name: named.get(name, name.replace("_", " ").capitalize()) for name in names.split()}
 
 
-_TIMES = columns_of("delay ready retry_wait run", delay="Delayed", retry_wait="Between attempts", run="Running")
+_TIMES = columns_of("delay ready retry_wait run", run="Running")
 _SPLIT = columns_of("queue n total", n="Jobs", total="Mean total") | _TIMES
-_AIMS = columns_of("queue wanted_wait n", wanted_wait="Wanted wait, s", n="Attempts")
-_AIMS |= columns_of("share budget_left", share="Started in time")
-_COSTED = {"seconds": "Worker time", "share": "Of the queue's"}
-_COSTS = columns_of("queue task outcome error_type n", error_type="Error", n="Attempts") | _COSTED
-_TENANTS = columns_of("tenant queue jobs completed failed", tenant="Value") | _COSTED | {"waited": "Mean wait"}
+_LEFT = "Of the 1 % that may be late"
+_AIMS = columns_of("queue wanted_wait n share budget_left", share="Started in time", budget_left=_LEFT)
+_COSTS = columns_of("queue task outcome error_type n seconds share")
+_TENANTS = columns_of("tenant queue jobs completed failed seconds share waited", tenant="Value")
 _OUTAGES = {"highest": "Most jobs", "ended": "Usual again", "seconds": "Lasted"}
 _RECOVERIES = columns_of("queue began highest ended seconds", **_OUTAGES)
 _CHANGES = columns_of("queue measure day before after", measure="Time", day="Since")
-_POISON = columns_of("queue task error_type fingerprint failures jobs dead nodes", error_type="Error")
-_POISON |= columns_of("one_node first_at last_at", one_node="One node only", first_at="First", last_at="Last")
-_LEASES = columns_of("queue node n lease p99", n="Attempts", lease="Lease, s", p99="Held, 99 % below, s")
-_LEASES |= columns_of("near expired extended advice suggested", near="Nearly expired", suggested="Suggested, s")
-_PEAKS = columns_of(
-    "queue hour_of_week expected run", hour_of_week="Busiest hour", expected="Jobs expected", run="Run, s"
-)
-_PEAKS |= columns_of("workers wanted_wait", wanted_wait="Wanted wait, s")
-_WEEKS = columns_of("queue enqueued completed failed", failed="Failed or dead")
-_WEEKS |= {"wait": "Wait, 99 % below", "run": "Run, 99 % below"}
-_NODES = columns_of("node verdict ill_since ill_until n unsuccessful", ill_until="Until", n="Attempts")
-_NODES |= columns_of("expired rate", expired="Leases lost")
-_NODES |= {"others_rate": "The others'", "speed": "Run time, times the others'"}
-_WORKFLOWS = columns_of("name runs started_at state took", name="Workflow", started_at="Slowest began")
-_WORKFLOWS |= {"share": "Of it waiting", "path": "Its slowest steps", "help": "What would help"}
+_POISON = columns_of("queue task error_type fingerprint failures jobs dead nodes one_node first_at last_at")
+_LEASES = columns_of("queue node n lease p99 near expired extended advice suggested", expired="Expired")
+_PEAKS = columns_of("queue hour_of_week expected run workers wanted_wait", run="Run, s")
+_PERCENTILES = {"wait": "Wait, 99 % below", "run": "Run, 99 % below"}
+_WEEKS = columns_of("queue enqueued completed failed wait run", failed="Failed or dead", **_PERCENTILES)
+_NODES = columns_of("node verdict ill_since ill_until n unsuccessful expired rate others_rate speed")
+_SLOWEST = {"name": "Workflow", "started_at": "Slowest began", "share": "Of it waiting"}
+_WORKFLOWS = columns_of("name runs started_at state took share path help", **_SLOWEST)
 
 
 def html(rows: Rows, *, links: Links | None = None, now: datetime | None = None) -> str:
@@ -100,36 +106,54 @@ def html(rows: Rows, *, links: Links | None = None, now: datetime | None = None)
 
 
 def _fresh(rows: Rows, made: datetime) -> SafeString:
-    """How old the figures are, and how far they reach."""
-    span, run = next(iter(rows["span"]), None), advice.last_run(rows)
-    if span is None or span["newest_at"] is None:
-        return format_html('<p class="lq-quiet">{}</p>', "No events yet.")
-    # The clock of the machine that ran the pipeline may be ahead of this one's.
-    ago = max(made - run, timedelta()) if run else None
-    age = f"The lake was brought up to date {lasted(ago)} before this report. " if ago is not None else ""
-    told = '<p class="lq-quiet">{}Events from {} to {}. Made {}. All times are UTC.</p>'
-    return format_html(told, age, when(span["first_at"]), when(span["newest_at"]), when(made))
+    """How far the figures reach and how old they are, and whether readers wait for events of a restored database."""
+    span, run, newest = next(iter(rows["span"]), None), advice.last_run(rows), advice.newest_event(rows)
+    waiting = format_html_join("", "<p><b>{}</b></p>", ((row["text"],) for row in rows.get("waiting", ())))
+    if span is None or newest is None:
+        return waiting + format_html('<p class="lq-quiet">{}</p>', "No events yet.")
+    told = f"All figures and rules go by the newest event that was read, of {when(newest)}"
+    if run:
+        # The clock of the machine that ran the pipeline may be ahead of the database's or of this one's.
+        lag, ago = (lasted(max(each, timedelta())) for each in (run - newest, made - run))
+        told += f", {lag} before the lake was brought up to date, which was {ago} before this report"
+    late = run is not None and run - newest > advice.LATE
+    why = (
+        "Nothing happened since, or an open transaction holds readers back: leasequeue_lake status tells."
+        if late
+        else ""
+    )
+    quiet = "" if late else "lq-quiet"
+    lines = '<p class="{}">{}. {}</p><p class="lq-quiet">Events from {} on. Made {}. All times are UTC.</p>'
+    return waiting + format_html(lines, quiet, told, why, when(span["first_at"]), when(made))
 
 
 def _to_do(rows: Rows, made: datetime, links: Links) -> SafeString:
     found = advice.actions(rows, made, links)
     if not found:
         return format_html('<section class="well"><h2>{}</h2></section>', "Nothing to do: all is well.")
-    told = ((each.what, each.why, link_to(each.link, "Open in the admin")) for each in found)
-    items = format_html_join("", "<li><b>{}</b>: {}. {}</li>", told)
-    return format_html('<section class="do"><h2>To do</h2><ol>{}</ol></section>', items)
+    shown, left = found[: advice.MOST_ACTIONS], len(found) - advice.MOST_ACTIONS
+    told = ((each.what, each.why, link_to(each.link, "Open in the admin"), each.rule, each.command) for each in shown)
+    item = '<li><b>{}</b>: {}. {}<div class="lq-quiet">Rule: {}.</div><code>{}</code></li>'
+    more = format_html('<p class="lq-quiet">{} more cost less.</p>', left) if left > 0 else ""
+    items = format_html_join("", item, told)
+    return format_html('<section class="do"><h2>To do, the costliest first</h2><ol>{}</ol>{}</section>', items, more)
 
 
 def _section(title: str, note: str, body: SafeString) -> SafeString:
     return format_html("<h2>{}</h2>{}{}", title, format_html('<p class="lq-quiet">{}</p>', note) if note else "", body)
 
 
+def _last_hour(rows: Rows) -> datetime | None:
+    newest = advice.newest_event(rows)
+    return newest and newest.replace(minute=0, second=0, microsecond=0)
+
+
 def _weeks(rows: Rows) -> SafeString:
     """This week against the last one: counts of the newest 168 hours, percentiles of the newest seven days."""
-    end = max((row["hour"] for row in rows["throughput"] if row["hour"] is not None), default=None)
+    end = _last_hour(rows)
     counts: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
     for row in rows["throughput"]:
-        week = (end - row["hour"]) // timedelta(hours=168) if end is not None and row["hour"] is not None else 2
+        week = (end - utc(row["hour"])) // timedelta(hours=168) if end else 2
         if week < 2:
             for name in ("enqueued", "completed", "failed"):
                 counts[queue_name(row)][f"{name}{week}"] += row[name]
@@ -149,38 +173,33 @@ def _weeks(rows: Rows) -> SafeString:
     return _section("This week against the last", note, table(lines, _WEEKS))
 
 
+def budget(left: float) -> str:
+    """Return what is left of a budget: ``40 % left``, ``60 % over budget``, ``88 times over budget``."""
+    if left >= 0:
+        return f"{100 * left:.0f} % left"
+    return f"{-100 * left:.0f} % over budget" if left > -2 else f"{int(-left)} times over budget"
+
+
 def _service(rows: Rows) -> list[SafeString]:
     """How well the queues served in the newest seven days; sections without rows are left out."""
     split = [
-        {**row, "total": lasted(row["total"] / row["n"])}
+        {**row, "total": row["total"] / row["n"]}
         | {part: percent(row[part] / row["total"] if row["total"] else None) for part in _TIMES}
         for row in rows["time_split"]
     ]
-    tenants = [
-        {**row, "tenant": row["tenant"] or "(none)", "seconds": lasted(row["seconds"]), "share": percent(row["share"])}
-        | {"waited": "-" if row["waited"] is None else lasted(row["waited"])}
-        for row in rows["tenants"][:MOST_TENANTS]
-    ]
-    tag = rows["tenants"][0]["tag"] if tenants else ""
-    costs = [{**row, "seconds": lasted(row["seconds"]), "share": percent(row["share"])} for row in rows["retry_cost"]]
-    outages = [
-        {**row, "seconds": "-" if row["ended"] is None else lasted(row["seconds"])} for row in rows["recoveries"]
-    ]
+    tenants = [{**row, "tenant": row["tenant"] or "(none)"} for row in rows["tenants"]]
+    tag = tenants[0]["tag"] if tenants else ""
     aims = [
-        {**row, "share": f"{100 * row['share']:.2f} %", "budget_left": f"{100 * row['budget_left']:.0f} %"}
-        for row in sorted(rows["objectives"], key=lambda row: row["share"])
-    ]
-    changed = [
-        {**row, "day": f"{row['day']:%A %-d %B}", "before": lasted(row["before"]), "after": lasted(row["after"])}
-        for row in rows["changes"]
+        {**row, "share": f"{100 * row['share']:.2f} %", "budget_left": budget(row["budget_left"])}
+        for row in rows["objectives"]
     ]
     told = (
         ("Objectives", "99 % of the jobs start within the wanted wait.", aims, _AIMS),
         ("Where the time went", "Of jobs that ended; shares of all their time from enqueue to end.", split, _SPLIT),
-        ("What failed attempts cost", "Worker time that completed nothing.", costs, _COSTS),
+        ("What failed attempts cost", "Worker time that completed nothing.", rows["retry_cost"], _COSTS),
         (f"By {tag}", f"What each {tag} had, most worker time first.", tenants, _TENANTS),
-        ("Backlogs and recovery", "At least 100 jobs, and three times the median.", outages, _RECOVERIES),
-        ("Changes", "From this day on the daily median differs from before.", changed, _CHANGES),
+        ("Backlogs and recovery", "At least 100 jobs, and three times the median.", rows["recoveries"], _RECOVERIES),
+        ("Changes", "From this day on the daily median differs from before.", rows["changes"], _CHANGES),
     )
     return [_section(title, note, table(lines, columns)) for title, note, lines, columns in told if lines]
 
@@ -202,10 +221,10 @@ def _curves(rows: Rows) -> list[SafeString]:
         jobs[queue_name(row)] += row["enqueued"] + row["claimed"]
     shown = sorted(sorted(jobs, key=lambda name: (-jobs[name], name))[:MOST_SERIES])
     colours = tones(shown)
-    hours = [row["hour"] for name in ("backlog", "throughput") for row in rows[name] if row["hour"] is not None]
-    if not hours:
+    hours = [utc(row["hour"]) for name in ("backlog", "throughput") for row in rows[name]]
+    last = _last_hour(rows)
+    if not hours or last is None:
         return []
-    last = max(hours)
     first = max(min(hours), last - timedelta(hours=MOST_HOURS - 1))
     times = [first + timedelta(hours=n) for n in range(int((last - first) / timedelta(hours=1)) + 1)]
 
@@ -213,10 +232,10 @@ def _curves(rows: Rows) -> list[SafeString]:
         """Draw one column; an hour without a row has what it had before, nothing, or is unknown."""
         values: dict[str, dict[datetime, float]] = {name: defaultdict(float) for name in shown}
         for row in table:
-            if row["hour"] is not None and row[column] is not None and queue_name(row) in values:
-                values[queue_name(row)][row["hour"]] += float(row[column])
+            if row[column] is not None and queue_name(row) in values:
+                values[queue_name(row)][utc(row["hour"])] += float(row[column])
         series = [charts.Series(name, _filled(values[name], times, between), colours[name]) for name in shown]
-        return charts.chart(key, title, [utc(time) for time in times], series, unit=unit)
+        return charts.chart(key, title, times, series, unit=unit)
 
     def measured(name: str) -> list[Row]:
         return [row for row in rows["queue_latency"] if row["measure"] == name]
@@ -276,35 +295,41 @@ def table(rows: Sequence[Row], columns: dict[str, str]) -> SafeString:
     """Return rows as a table with these columns, and a line that says how many more there are."""
     if not rows:
         return format_html('<p class="empty">{}</p>', "Nothing.")
-    numbers = [SafeString(' class="lq-number"') if _numeric(name, rows[0][name]) else "" for name in columns]
-    head = format_html_join("", '<th scope="col"{}>{}</th>', zip(numbers, columns.values(), strict=True))
-    lines = (format_html_join("", "{}", ((_cell(row, name),) for name in columns)) for row in rows[:MOST_ROWS])
-    body = format_html_join("", "<tr>{}</tr>", ((line,) for line in lines))
+    titles = ((_cell(rows[0], name)[0].replace("bad", ""), title) for name, title in columns.items())
+    head = format_html_join("", '<th scope="col" class="{}">{}</th>', titles)
+
+    def line(row: Row) -> SafeString:
+        cells = ((*_cell(row, name), title) for name, title in columns.items())
+        # On a phone a cell is a line with its title.
+        return format_html_join("", '<td class="{0}" data-title="{2}">{1}</td>', cells)
+
+    body = format_html_join("", "<tr>{}</tr>", ((line(row),) for row in rows[:MOST_ROWS]))
     left = len(rows) - MOST_ROWS
     more = format_html('<p class="lq-quiet">{} more are in the files beside this page.</p>', left) if left > 0 else ""
-    framed = '<div class="lq-scroll"><table><thead><tr>{}</tr></thead><tbody>{}</tbody></table></div>{}'
+    framed = '<div class="lq-scroll lq-cards"><table><thead><tr>{}</tr></thead><tbody>{}</tbody></table></div>{}'
     return format_html(framed, head, body, more)
 
 
-def _numeric(name: str, value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and name != "hour_of_week"
-
-
-def _cell(row: Row, name: str) -> SafeString:
+def _cell(row: Row, name: str) -> tuple[str, SafeString | str]:
+    """Return the class of a cell and what stands in it."""
     value: Any = row[name]
     if name == "queue":
-        return format_html("<td>{}</td>", queue_name(row))
+        return "", queue_name(row)
     if name == "hour_of_week":
-        return format_html("<td>{}</td>", charts.hour_of_week(value))
+        return "", charts.hour_of_week(value)
     if name == "node":
-        link = row.get("link")
-        return format_html("<td>{}</td>", link_to(link, str(value)) if link else "all" if value is None else value)
+        return "", link_to(row.get("link") or "", str(value)) or ("all" if value is None else str(value))
+    if name in _DURATIONS and not isinstance(value, str):
+        return "", "-" if value is None else lasted(value)
     if isinstance(value, bool):
-        return format_html("<td>{}</td>", "yes" if value else "no")
-    if _numeric(name, value):
+        return "", "yes" if value else "no"
+    if name == "share" and isinstance(value, float):
+        return "", percent(value)
+    if name == "day":
+        return "", f"{value:%A %-d %B}"
+    if isinstance(value, int | float):
         told = f"{100 * value:.1f} %" if name in {"rate", "others_rate"} else charts.figure(value)
-        return format_html('<td class="lq-number">{}</td>', told)
+        return "lq-number", told
     if isinstance(value, datetime):
-        return format_html("<td>{}</td>", when(value))
-    bad = value in {"sick", "slow", "longer", "abandoned"}
-    return format_html("<td{}>{}</td>", SafeString(' class="bad"') if bad else "", "" if value is None else str(value))
+        return "", when(value)
+    return "bad" if value in {"sick", "slow", "longer", "abandoned"} else "", "" if value is None else str(value)

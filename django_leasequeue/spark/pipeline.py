@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from datetime import date
+from datetime import UTC, date, datetime, timedelta
 from typing import Any, NamedTuple
 
 from pyspark.sql import DataFrame
@@ -51,6 +51,7 @@ def run(
     wanted_wait: float = 5.0,
     tenant_tag: str | None = None,
     accept_loss: bool = False,
+    adopt: bool = False,
     tell: Callable[[str], None] = lambda line: None,
 ) -> Ran:
     """Run the whole pipeline once, over what is new.
@@ -58,8 +59,8 @@ def run(
     ``source`` has options of the source (docs/reference/lake.md), for example ``{"alias": "default"}``; ``consumer`` is
     the name under which retention knows this lake, ``batch`` the events of a micro-batch. ``wanted_wait`` is the 99th
     percentile of waiting (seconds) that capacity is planned for, ``tenant_tag`` the tag by whose values ``tenants``
-    sums up. With ``accept_loss`` it goes on where retention has dropped events that were not read. ``tell`` gets a line
-    of each step.
+    sums up. With ``accept_loss`` it goes on where retention has dropped events that were not read. With ``adopt`` the
+    lake of another database or schema becomes this one's. ``tell`` gets a line of each step.
     """
     seconds: dict[str, float] = {}
 
@@ -71,7 +72,7 @@ def run(
         return answer
 
     options: dict[str, Any] = {"consumer": consumer, "batch": batch, "accept_loss": accept_loss, "tell": tell}
-    with layout.only_run(lake, source, consumer):
+    with layout.only_run(lake, source, consumer, adopt=adopt):
         layout.is_current(lake)
         events = timed("bronze (events)", lambda: ingest(lake, source, **options))
         days = timed("silver (days)", lambda: refine(lake))
@@ -106,7 +107,8 @@ def refine(lake: Lake) -> int:
         if "writing" in done:
             # A run was killed while it replaced days from this one on: one of them may be gone altogether.
             new = new.unionByName(events.where(f.col("day") >= done["writing"]))
-    newest = new.agg(f.max(f.struct("txid", "id")).alias("last"), f.min("seq").alias("lowest")).first()
+    last, at = f.max(f.struct("txid", "id")).alias("last"), f.unix_micros(f.max("occurred_at")).alias("at")
+    newest = new.agg(last, at, f.min("seq").alias("lowest")).first()
     if newest is None or newest.lowest is None:
         return 0
     touched = None
@@ -126,7 +128,8 @@ def refine(lake: Lake) -> int:
         folded.unpersist()
     if before is None:
         lake.put_note("schema", {"silver": layout.SILVER})
-    lake.put_note("silver", {"txid": newest.last.txid, "id": newest.last.id, "stream": stream})
+    place = {"txid": newest.last.txid, "id": newest.last.id, "stream": stream}
+    lake.put_note("silver", {**place, "newest_at": max(newest.at, done.get("newest_at", newest.at))})
     return days
 
 
@@ -162,6 +165,12 @@ def silver(lake: Lake, name: str, since: date | None = None) -> DataFrame:
     return found if since is None else found.where(f.col("job_day") >= since.isoformat())
 
 
+def newest_event(lake: Lake) -> datetime | None:
+    """Return when the newest event that was read occurred: the one clock of all figures and rules."""
+    micros = lake.note("silver").get("newest_at")
+    return None if micros is None else datetime.fromtimestamp(0, UTC) + timedelta(microseconds=micros)
+
+
 def take_waiting(lake: Lake, source: Mapping[str, str]) -> bool:
     """Write the waiting jobs of which silver knows nothing; return whether there are any, or were in the last run."""
     had = lake.note("waiting").get("jobs", 0)
@@ -191,8 +200,12 @@ def tables(
 ) -> Iterator[dict[str, DataFrame]]:
     """Give the gold tables as they follow from silver, by name, not computed yet."""
     attempts, jobs = (silver(lake, name, since) for name in ("attempts", "jobs"))
+    newest = newest_event(lake)
     waiting = lake.read_or_none(lake.silver("waiting")) if lake.note("waiting").get("jobs") else None
     if waiting is not None:
+        # They are read live: what came after the newest event counts as if it came with it.
+        came = f.col("enqueued_at") if newest is None else f.least("enqueued_at", f.lit(newest))
+        waiting = waiting.withColumn("enqueued_at", came)
         recent = waiting if since is None else waiting.where(f.col("enqueued_at") >= f.lit(since))
         jobs = jobs.unionByName(recent, allowMissingColumns=True)
     # What several tables are computed from is cached: Spark finds it by its plan.
@@ -213,14 +226,14 @@ def tables(
             "poison": metrics.poison(attempts, jobs),
             "leases": metrics.lease_advice(attempts),
             "daily": days,
-            "weeks": metrics.weeks(days),
-            "objectives": metrics.objectives(attempts, wanted_wait),
-            "retry_cost": metrics.retry_cost(attempts),
-            "tenants": metrics.tenants(jobs, tenant_tag),
-            "time_split": metrics.time_split(jobs),
+            "weeks": metrics.weeks(days, newest),
+            "objectives": metrics.objectives(attempts, wanted_wait, newest),
+            "retry_cost": metrics.retry_cost(attempts, newest),
+            "tenants": metrics.tenants(jobs, tenant_tag, newest),
+            "time_split": metrics.time_split(jobs, newest),
             "recoveries": metrics.recoveries(levels),
-            "changes": metrics.changes(days),
-            "span": metrics.span(attempts, jobs),
+            "changes": metrics.changes(days, newest),
+            "span": metrics.span(attempts, jobs, newest),
             "quality": metrics.quality(attempts, jobs),
             "workflows": metrics.workflows(paths),
             "critical_paths": metrics.critical_paths(paths),

@@ -31,16 +31,15 @@ def replay(
 ) -> int:
     """Put dead letters back.
 
-    Each is taken out of its dead-letter queue in the transaction that enqueues it, so running twice replays once, and a
-    job that was redriven or cancelled meanwhile stays away. One whose key is taken where it is to go stays where it is.
-    ``meta`` keeps what the producer wrote and tells where the job came from.
+    The transaction that enqueues a letter takes it out of its dead-letter queue. So running twice replays once, and a
+    job that was redriven or cancelled meanwhile stays away. A letter whose key is taken in the target queue stays where
+    it is. ``meta`` keeps what the producer wrote and the job's context, and tells where the job came from.
 
     ``letters`` are a selection from :func:`dead_letters` of the same ``table``, ``sink`` has the options of the
-    connection. They go to ``queue``, or each to the queue that it was in when it died, at ``rate`` a second, or all at
-    once.
+    connection. They go to ``queue``, or each to the queue in which it died, at ``rate`` a second, or all at once.
 
-    Returns how many went back: less than were selected when others came first or hold the key, none when the write's
-    name is used up. When the sink refuses a row, or a queue is gone or full, nothing is replayed (InvalidOption).
+    Returns how many went back; 0 when ``write_id`` was used before. When the sink refuses a row, or a queue is gone or
+    full, nothing is replayed (InvalidOption).
     """
     from pyspark.errors import PySparkException
     from pyspark.sql import Window

@@ -149,11 +149,9 @@ def session(
         remote: ``sc://host:port``, a Spark Connect server; this package must be installed there.
         memory: heap of a local session (default 1g; 512m is enough for small lakes).
         conf: further settings; they win.
-        niceness: by how much a local Spark that this starts steps back behind everything else on the machine (Linux; 0
-            to 19): the queue's database and its workers may be there too, and theirs is the hurry. A stream
-            then also rests while others write to the database.
-        log: a file that a local Spark which this starts writes its warnings and errors to, behind what is there, in
-            place of the terminal.
+        niceness: by how much a local Spark steps back behind the queue's database and its workers (Linux; 0 to 19). A
+            stream then also rests while others write to the database.
+        log: a file to which a local Spark appends its warnings and errors, in place of the terminal.
 
     Raises:
         SparkUnavailable: pyspark or a Java is missing.
@@ -161,7 +159,7 @@ def session(
     try:
         from pyspark.sql import SparkSession
     except ImportError:
-        told = 'pyspark is not installed. Install the extra: pip install "django-leasequeue[spark]"'
+        told = 'pyspark is not installed. Install the extra: pip install "django-leasequeue[spark,delta]"'
         raise SparkUnavailable(told) from None
     builder = SparkSession.builder.appName(name)
     if remote is not None:

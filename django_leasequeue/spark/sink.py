@@ -1,12 +1,10 @@
 """``df.write.format("leasequeue")`` and its streaming form: bulk enqueue from DataFrames, exactly once.
 
 Each task copies its rows into a stage table under a fresh part id; the commit on the driver has the engine enqueue
-exactly the parts that Spark reports, in one transaction that first takes the write's name. So a failed or repeated task
-leaves a part that is not enqueued, and a repeated write or a replayed batch finds its name taken and adds nothing. A
-row that cannot be a job is the answer of its task, which names it, and fails the write at its commit: a task that fails
-is only tried again.
-
-Tasks import no Django here.
+exactly the parts that Spark reports, in one transaction that first takes the write's name. A failed or repeated task
+leaves a part that is not enqueued. A repeated write or a replayed batch finds its name taken and adds nothing. A task
+reports a row that cannot be a job, and the commit fails: Spark would only try a failed task again. Tasks import no
+Django.
 """
 
 from __future__ import annotations
@@ -87,15 +85,16 @@ class Sink:
         if self.write_id is not None and not 0 < len(self.write_id) <= 200:
             raise InvalidOption("Option 'writeId' must be 1 to 200 characters.")
         self.visible = options.choice("visible", "all", ("all", "parts"))
-        if self.visible == "parts" and "key" not in self.names:
-            raise InvalidOption("visible = parts needs a column 'key': only keys keep a broken write exact.")
         self.replay = options.choice("replay", "none", ("none", "jobs", "results"))
-        if self.replay != "none" and "source_seq" not in self.names:
-            raise InvalidOption("replay needs a column 'source_seq': the seq of the dead letter.")
-        if self.replay != "none" and self.visible != "all":
-            raise InvalidOption("replay takes the dead letters out in one transaction: it needs visible = all.")
-        if self.queue is None and "queue" not in self.names and self.replay == "none":
-            raise InvalidOption("Name the queue: option 'queue', or a column 'queue'.")
+        replays, lacks = self.replay != "none", set(SPECIAL).difference(self.names)
+        for wrong, told in (
+            (self.visible == "parts" and "key" in lacks, "visible = parts needs a column 'key': keys keep it exact."),
+            (replays and "source_seq" in lacks, "replay needs a column 'source_seq': the seq of the dead letter."),
+            (replays and self.visible != "all", "replay is one transaction: it needs visible = all."),
+            (not replays and self.queue is None and "queue" in lacks, "Name the queue: option or column 'queue'."),
+        ):
+            if wrong:
+                raise InvalidOption(told)
         usual = _usual_payload_bytes()
         self.largest = options.number("maxPayloadBytes", usual, 1, MOST_PAYLOAD_BYTES) or usual
         self.database = resolve(options.connection())

@@ -1,9 +1,8 @@
 """The rows that each task reads: physical slices of a table for a batch read, slices of the event order for a stream.
 
 The lease log has no btree (it would cost 30 MB a million rows), so a slice is a range of pages, or a range of
-``(txid, id)`` that the BRIN index on ``txid`` narrows. A row holds the events of up to a thousand jobs; slices are of
-whole rows. Readers stop at the horizon: every transaction below it has ended and is on disk, so a slice never changes
-and can be read again with the same result.
+``(txid, id)`` that the BRIN index on ``txid`` narrows. Slices are of whole rows (the events of up to a thousand jobs).
+Readers stop at the horizon: every transaction below it has ended and is on disk, so a slice never changes.
 """
 
 from __future__ import annotations
@@ -19,8 +18,9 @@ from typing import Any, NamedTuple
 import psycopg
 from psycopg import sql
 
-from ..exceptions import StorageError
+from ..exceptions import LeaseQueueError, StorageError
 from ..sql import statement
+from ..sql.epoch import waiting_text
 from .database import Database, fetch
 
 MAX_ID = 2**63 - 1
@@ -30,6 +30,10 @@ _ROWS_PER_PAGE = 70.0
 _PAGES = 256
 #: Seconds to wait for the disk.
 _FLUSH = 30.0
+
+
+class StreamInterrupted(LeaseQueueError):
+    """The stream cannot go on without losing or repeating events; the message says what the ways out are."""
 
 
 class Point(NamedTuple):
@@ -67,7 +71,14 @@ Piece = tuple[Leaf, int, int | None]
 
 
 def horizon(connection: psycopg.Connection[Any]) -> Horizon:
-    """Return the number below which every transaction has ended, and is on disk: a crash takes none of them back."""
+    """Return the number below which every transaction has ended, and is on disk: a crash takes none of them back.
+
+    ``StreamInterrupted``: the rows of this database were copied into it, and no epoch has begun.
+    """
+    if (copied := fetch(connection, "epoch_look")[0][0]) is not False:
+        ((above,),) = fetch(connection, "lake/above")
+        if copied or above:
+            raise StreamInterrupted(waiting_text(above))
     ((xmin, system, timeline, place),) = fetch(connection, "lake/horizon")
     if place is not None:
         # A role that may not write waits for the WAL writer, which comes several times a second.
@@ -82,9 +93,15 @@ def horizon(connection: psycopg.Connection[Any]) -> Horizon:
 
 
 def kept(connection: psycopg.Connection[Any], timeline: int, current: int) -> Point:
-    """Return the place up to which no failover from a timeline to the server's has lost events."""
+    """Return the place up to which no failover or restore from a timeline to the server's has lost events."""
     found = fetch(connection, "timeline_kept", timeline=timeline, current=current)
     return max(START, Point((found[0][1] if found else None) or 0, 0))
+
+
+def was_on(connection: psycopg.Connection[Any], system: str) -> bool:
+    """Return whether the database was on another system before: it was restored or upgraded since."""
+    ((known,),) = fetch(connection, "lake/was_on", system=system)
+    return bool(known)
 
 
 def leaves(connection: psycopg.Connection[Any], relation: str) -> list[Leaf]:

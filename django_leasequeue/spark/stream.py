@@ -1,8 +1,7 @@
 """``spark.readStream.format("leasequeue")``: the lease log without gaps and without doubles.
 
-The offset is a :class:`~.slices.Point` ``(txid, id)`` of a row of the log, whose jobs' events are never parted; a batch
-ends below the horizon, so reading it again after a crash (Spark's or PostgreSQL's) gives the same events, and Spark's
-checkpoint makes that exactly once.
+The offset is a :class:`~.slices.Point` ``(txid, id)`` of a row of the log; it never splits one. A batch ends below the
+horizon: after a crash (Spark's or PostgreSQL's) it has the same events. Spark's checkpoint makes that exactly once.
 """
 
 from __future__ import annotations
@@ -23,9 +22,9 @@ from pyspark.sql.types import StructType
 
 from ..exceptions import InvalidOption
 from . import arrow, consumers, slices, tables
-from .consumers import Loss, StreamInterrupted
+from .consumers import Loss
 from .database import Options, fetch, resolve
-from .slices import MAX_ID, START, Point
+from .slices import MAX_ID, START, Point, StreamInterrupted
 from .source import ROWS_PER_PARTITION, Slice, chosen, query, read
 
 try:  # from pyspark 4.2 on
@@ -73,7 +72,6 @@ class EventStream(DataSourceStreamReader):
         self.starting = options.choice("startingOffset", "earliest", ("earliest", "latest", "consumer"))
         self.consumer = options.text("consumer")
         self.fail_on_data_loss = options.flag("failOnDataLoss", True)
-        self.accept_system_change = options.flag("acceptSystemChange", False)
         self.reset_after_failover = options.flag("resetAfterFailover", False)
         self.target: Point | None = None
         if self.consumer is not None and not consumers.NAME.fullmatch(self.consumer):
@@ -118,38 +116,35 @@ class EventStream(DataSourceStreamReader):
     def _until(self, connection: psycopg.Connection[Any], start: Offset) -> slices.Horizon:
         """Return the horizon, after making sure that the offset belongs to this database."""
         until = slices.horizon(connection)
-        if start["system"] != until.system and not self.accept_system_change:
+        if start["system"] != until.system and not slices.was_on(connection, start["system"]):
             raise StreamInterrupted(
-                "This database is not the one that the checkpoint was written with (another system identifier): it was"
-                " restored from a dump or upgraded. After pg_upgrade, which keeps transaction ids, set the option"
-                " acceptSystemChange = true for one run. After a restore, begin" + _ANEW
+                "This database is not the one that the checkpoint was written with: it has another system identifier,"
+                " and its history (leasequeue_timeline) does not name the checkpoint's. Is the address right? To read"
+                " this one, begin" + _ANEW
             )
-        if start["txid"] >= until.xmin and start.get("timeline", until.timeline) == until.timeline:
+        if start["txid"] >= until.xmin:
             raise StreamInterrupted(
                 f"The checkpoint is at transaction {start['txid']}, but this database has only reached {until.xmin}: it"
-                " was restored from a dump, where transaction ids begin again, and new events would never be read."
-                " Begin" + _ANEW
+                " is an earlier copy, and new events would never be read. Begin" + _ANEW
             )
         return until
 
     def _after(self, connection: psycopg.Connection[Any], start: Offset, end: Offset) -> Point:
-        """Return where to read on from an offset: after a failover perhaps from what it has kept for sure."""
+        """Return where to read on from an offset: after a failover or a restore perhaps from what it kept for sure."""
         after, timeline = _point(start), end.get("timeline")
-        # Old checkpoints have no timeline; another system, if it is accepted, begins to count anew.
-        same = timeline is None or start.get("timeline") in {None, timeline}
-        if same or start["system"] != end["system"]:
+        # Old checkpoints have no timeline.
+        if timeline is None or start.get("timeline") in {None, timeline}:
             return after
         kept = slices.kept(connection, start["timeline"], end["timeline"])
         if after <= kept:
             return after
         if not self.reset_after_failover:
             raise StreamInterrupted(
-                f"A failover or a restore (timeline {start['timeline']} before, {timeline} now) may have lost events"
-                f" that this stream has read, from transaction {kept.txid} on, and others may have their transaction"
-                " ids. To read on from there, run once with the option resetAfterFailover = true: some events come"
-                " twice. Or begin" + _ANEW
+                f"A failover or a restore ({_told(start['timeline'])} before, {_told(timeline)} now) may have lost"
+                f" events that this stream has read, from transaction {kept.txid} on. To read on from there, run once"
+                " with the option resetAfterFailover = true: some events come twice. Or begin" + _ANEW
             )
-        logger.warning("After a failover the stream reads again from transaction %s on.", kept.txid)
+        logger.warning("After a failover or a restore the stream reads again from transaction %s on.", kept.txid)
         return kept
 
     def _latest(self, start: Offset, most: int | None) -> Offset:
@@ -172,7 +167,7 @@ class EventStream(DataSourceStreamReader):
 
     def _lost(self, connection: psycopg.Connection[Any], start: Offset, accepted: list[Loss]) -> Loss | None:
         """Return what was dropped behind an offset and is not known to be lost yet, if going on is allowed."""
-        loss = consumers.behind(connection, _point(start), start["system"], accepted)
+        loss = consumers.behind(connection, _point(start), accepted)
         if loss is not None:
             if self.fail_on_data_loss:
                 raise StreamInterrupted(loss.text())
@@ -252,6 +247,12 @@ def give_way(connection: psycopg.Connection[Any]) -> None:
 
 def _offset(point: Point, until: slices.Horizon) -> Offset:
     return {"txid": point.txid, "id": point.id, "system": until.system, "timeline": until.timeline}
+
+
+def _told(timeline: int) -> str:
+    """Return the words for a timeline: its upper bits are the epoch."""
+    epoch, number = divmod(timeline, 2**32)
+    return f"timeline {number}" + (f" of epoch {epoch}" if epoch else "")
 
 
 def _top(until: slices.Horizon) -> Point:

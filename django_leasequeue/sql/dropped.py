@@ -15,8 +15,6 @@ class DroppedEvents(NamedTuple):
     to: tuple[int, int] | None = None
     #: The number under which retention left none.
     below: int = 0
-    #: The database system that it was: transactions are numbered anew in another.
-    system: str = ""
 
     @classmethod
     def read(cls, note: str | None) -> DroppedEvents:
@@ -25,16 +23,12 @@ class DroppedEvents(NamedTuple):
             return cls()
         told = json.loads(note.removeprefix(_BEGINS))
         to = None if told["to"] is None else (told["to"][0], told["to"][1])
-        return cls(to, told["below"], told["system"])
+        return cls(to, told["below"])
 
     def note(self) -> str:
         return _BEGINS + json.dumps(self._asdict())
 
-    def and_also(self, last: tuple[int, int] | None, below: int, system: str) -> DroppedEvents:
+    def and_also(self, last: tuple[int, int] | None, below: int) -> DroppedEvents:
         """Return what is gone after one more partition is: its last event, and the number below which it ended."""
-        to = max((each for each in (self.of(system).to, last) if each is not None), default=None)
-        return DroppedEvents(to, max(self.below, below), system)
-
-    def of(self, *systems: str) -> DroppedEvents:
-        """Return what is gone as far as it was dropped in one of these systems: elsewhere ``to`` says nothing."""
-        return self if self.system in systems else self._replace(to=None)
+        to = max((each for each in (self.to, last) if each is not None), default=None)
+        return DroppedEvents(to, max(self.below, below))

@@ -12,14 +12,16 @@ from .backend import LeaseQueueBackend
 from .backoff import Backoff
 from .canvas import Workflow, chain, chord, group
 from .context import LeaseQueueContext, aemit, current, emit, step
-from .decorator import LeaseQueueTask, task
-from .exceptions import FailForGood, ResultNotSerializable, RetryLater, TaskNotFound
+from .decorator import task
+from .exceptions import ContextNotRestored, FailForGood, ResultNotSerializable, RetryLater, TaskNotFound
 from .signature import Outcome, Signature
 from .starting import CurrentWorkflow, acurrent_workflow, current_workflow
+from .task_class import LeaseQueueTask
 from .workflow_result import WorkflowResult, aget_workflow_result, get_workflow_result
 
 __all__ = [
     "Backoff",
+    "ContextNotRestored",
     "CurrentWorkflow",
     "FailForGood",
     "LeaseQueueBackend",

@@ -19,7 +19,7 @@ from ..exceptions import InvalidOption
 from .api import InvalidTask, Task
 
 if TYPE_CHECKING:
-    from .decorator import LeaseQueueTask
+    from .task_class import LeaseQueueTask
 
 #: How long a key holds that has no time: until its task starts, or until it has ended.
 UniqueUntil = Literal["start", "end"]
@@ -172,7 +172,7 @@ def is_about_key(task: LeaseQueueTask[..., Any]) -> bool:
 
 
 def unique_fields(task: LeaseQueueTask[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a new job that make it unique, none without a key; arguments are as JSON gives them back."""
+    """Return the fields that make a new job unique, empty without a key; arguments are parsed JSON."""
     made: Any = task.key
     if made is None:
         named = [name for name in _ABOUT_KEY if getattr(task, name) is not None]
@@ -198,7 +198,7 @@ def unique_fields(task: LeaseQueueTask[..., Any], args: Sequence[Any], kwargs: M
 
 
 class UnresolvedInput:
-    """The first argument of a call that gets it from the job before: there is none yet to make a key of."""
+    """The unknown first argument of a call that gets it from its parent: no key can use it."""
 
     def _refuse(self, *args: Any) -> NoReturn:
         raise InvalidTask(
@@ -210,7 +210,7 @@ class UnresolvedInput:
 
 
 def check_limit(task: LeaseQueueTask[..., Any]) -> None:
-    """Raise ``InvalidTask`` for what is no limit, and for a template that names what is no argument of the task."""
+    """Raise ``InvalidTask`` if the limit is invalid, or its template names an unknown argument."""
     limit: Any = task.limit
     if limit is None:
         return
@@ -259,7 +259,7 @@ _MARKS = {f"${name}": name for name in _CODECS}
 
 
 def _marked(value: Any) -> str | None:
-    """Return the name of the codec that wrote a value, ``None`` if none that is in use did."""
+    """Return the name of the codec that wrote a value; ``None`` if it is not in use."""
     if type(value) is not dict or len(value) != 1:
         return None
     name = _MARKS.get(next(iter(value)))
@@ -267,7 +267,7 @@ def _marked(value: Any) -> str | None:
 
 
 def encode(value: Any) -> Any:
-    """Return arguments with what has a codec as JSON; the rest is left to Django's check."""
+    """Encode arguments that have a codec; Django checks the others."""
     if isinstance(value, Mapping):
         if (name := _marked(value)) is not None:
             raise ValueError(f"an object whose only name is '${name}' stands for a {name} (LEASEQUEUE['TASK_CODECS'])")
@@ -300,7 +300,7 @@ def decoded(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Sequence[An
 
 
 def shown(value: Any) -> Any:
-    """Return a stored argument for people: of what a codec wrote only the text."""
+    """Return a stored argument for people: codec values as their text."""
     if not conf.settings.TASK_CODECS:
         return value
     if (name := _marked(value)) is not None:

@@ -16,31 +16,45 @@ from django.db import connections, transaction
 from .. import conf, engine
 from ..conf import process
 from ..engine import metadata
+from ..engine.jobs.template import dump_template
 from ..engine.queues import presets, routing
+from ..engine.write_guard import check_writable
 from ..exceptions import BatchTooLarge, LeaseQueueError
-from ..twins import Either, Steps, arun, either, run
-from . import api, plain, signals
+from ..twins import Body, arun, either, run
+from . import ambient, api, signals
 from . import options as backend_options
 from .api import BaseTaskBackend, InvalidTask, Task, TaskResult, TaskResultDoesNotExist
 from .arguments import invalid_task
-from .calls import Calls, Queues, TaskCalls, check_jobs, find_taken, note_answers, note_taken, store_steps
+from .calls import (
+    Batches,
+    CallCompiler,
+    QueueBatch,
+    adopt_existing,
+    check_jobs,
+    fill_results,
+    find_existing,
+    may_be_uniform,
+    store_calls,
+    store_many,
+    store_one,
+)
 from .context import replacing
-from .decorator import Call, LeaseQueueTask
 from .exceptions import TaskNotFound
 from .lookup import ResultRow, check_findable, find_row, result_of_row
 from .results import LeaseQueueTaskResult, new_ends
+from .task_class import Call, LeaseQueueTask
 
 #: Most calls of one ``enqueue_many``.
 MAX_MANY = 100_000
-#: So few calls that pausing the garbage collector gains nothing, nor COPY.
-FEW = 100
+#: Calls above which COPY, and a pause of the garbage collector, gain time.
+BULK_FROM = 100
 #: Times that the job of a key may end without a trace while a call runs.
 TRIES = 5
 #: Most characters of a result's id that is looked for; ids of tasks have 36.
 MAX_ID = 256
 
 #: Valid tasks by identity, the entry in ``TASKS`` that they were checked with, and what makes jobs of their calls.
-_known: process.Memory[int, tuple[Task[..., Any], dict[str, Any], TaskCalls]] = process.Memory(1_024)
+compiled_by_task: process.Memory[int, tuple[Task[..., Any], dict[str, Any], CallCompiler]] = process.Memory(1_024)
 
 
 class LeaseQueueBackend(BaseTaskBackend):
@@ -97,25 +111,37 @@ class LeaseQueueBackend(BaseTaskBackend):
             ValueError: an argument has a value that JSON cannot hold, or is too large (``PayloadTooLarge``).
             QueueNotFound: the queue is missing and may not be made.
         """
-        return run(self._enqueue([(task, args, kwargs)], waits=True))[0]
+        lean = self._lean((task, args, kwargs), waits=True)
+        result = None if lean is None else engine.run(*lean)
+        if result is None:
+            return run(self._enqueue([(task, args, kwargs)], waits=True))[0]
+        if signals.enqueued.is_heard():
+            run(self.announce([result]))
+        return result
 
     async def aenqueue(self, task: Task[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> TaskResult[Any]:
         """Async twin of ``enqueue``: on an async connection of its own, not in a transaction of the caller."""
-        return (await arun(self._enqueue([(task, args, kwargs)], waits=False)))[0]
+        lean = self._lean((task, args, kwargs), waits=False)
+        result = None if lean is None else await engine.arun(*lean)
+        if result is None:
+            return (await arun(self._enqueue([(task, args, kwargs)], waits=False)))[0]
+        if signals.enqueued.is_heard():
+            await arun(self.announce([result]))
+        return result
 
-    def enqueue_many(self, calls: Iterable[Call]) -> Sequence[TaskResult[Any]]:
+    def enqueue_many(self, calls: Iterable[Call]) -> list[TaskResult[Any]]:
         """Enqueue up to 100,000 calls ``(task, args, kwargs)``: all or none of a database; errors as of ``enqueue``.
 
-        Return a sequence of one result per call, in order. ``task.enqueue_many`` is shorter where the task is one.
+        Return one result per call, in order. ``task.enqueue_many`` is shorter where the task is one.
         """
         return run(self._enqueue(calls, waits=True))
 
-    async def aenqueue_many(self, calls: Iterable[Call]) -> Sequence[TaskResult[Any]]:
+    async def aenqueue_many(self, calls: Iterable[Call]) -> list[TaskResult[Any]]:
         """Async twin of ``enqueue_many``: on an async connection of its own, not in a transaction of the caller."""
         return await arun(self._enqueue(calls, waits=False))
 
     def get_result(self, result_id: str) -> TaskResult[Any]:
-        """Return what is known of a task by the id of its result; ``refresh()`` reads it again.
+        """Return the result with this id; ``refresh()`` reads it again.
 
         Raises:
             TaskResultDoesNotExist: there is none in this backend's project: it never was, or has expired.
@@ -127,94 +153,113 @@ class LeaseQueueBackend(BaseTaskBackend):
         """Async twin of ``get_result``."""
         return await arun(self._find(result_id))
 
+    def template_of(self, task: Task[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """Return one call of a task as JSON: recurring tasks enqueue it where the task's code is not."""
+        _, job = self.compiler_of(task).prepare(args, kwargs, next(new_ends()))
+        definition = presets.Definition(*self.config.declaration(task.queue_name))
+        config = self.config
+        return dump_template(
+            job, task.queue_name, project=config.project, definition=definition, database=config.database
+        )
+
     def database_of(self, task: Task[..., Any]) -> str:
         """Return the alias of the database for a task's jobs."""
-        return self.config.database or routing.alias_of(self.config.project, task.queue_name, adding=True)
+        return self.home_of(task.queue_name)
+
+    def home_of(self, queue: str) -> str:
+        """Return the alias of the database that takes new jobs of a queue."""
+        return self.config.database or routing.alias_of(self.config.project, queue, adding=True)
 
     def check(self, **kwargs: Any) -> Iterable[django_checks.CheckMessage]:
-        """Return what is wrong with this backend's settings: checks ``leasequeue.tasks.E001`` and following."""
+        """Check this backend's settings: ``leasequeue.tasks.E001`` and following."""
         return list(backend_options.check(self.alias, self.params))
 
-    # The bodies of the methods above
+    def _lean(self, call: Call, *, waits: bool) -> tuple[engine.Operation[TaskResult[Any] | None], str] | None:
+        """Return the operation that stores a call by one lean statement, and its database; ``None``: it needs more."""
+        shared = self.compiler_of(call[0]).shared
+        if shared is None or not may_be_uniform():
+            return None
+        home = self.home_of(call[0].queue_name)
+        if waits and must_wait_for_commit(conf.settings.ENQUEUE_AFTER_COMMIT_OF, home):
+            return None
+        return store_one(self.config, self.alias, shared, call), home
 
-    def _enqueue(self, calls: Iterable[Call], *, waits: bool) -> Steps[Sequence[TaskResult[Any]]]:
-        """Store the jobs of calls; with ``waits`` those for which data must be committed first are stored then."""
+    def _enqueue(self, calls: Iterable[Call], *, waits: bool) -> Body[list[TaskResult[Any]]]:
+        """Store the jobs of calls. If ``waits``, defer jobs until the data's transaction commits."""
         asked = list(islice(calls, MAX_MANY + 1))
         if len(asked) > MAX_MANY:
             raise BatchTooLarge(f"one call of enqueue_many takes at most {MAX_MANY} calls of tasks. Split them.")
-        after = conf.settings.ENQUEUE_AFTER_COMMIT_OF if waits else None
         if not asked:
             return []
+        after, capture = conf.settings.ENQUEUE_AFTER_COMMIT_OF if waits else None, conf.settings.CONTEXT.CAPTURE
         first = asked[0][0]
-        is_plain, home = self.calls_of(first).is_plain, self.database_of(first)
-        if is_plain and (len(asked) == 1 or len(asked) > FEW):
-            stored = yield from self._enqueue_plain(asked, home, after)
+        shared = self.compiler_of(first).shared if len(asked) > BULK_FROM and may_be_uniform() else None
+        if shared is not None and all(call[0] is first for call in asked):
+            stored: list[TaskResult[Any]] | None = None
+            home = self.home_of(first.queue_name)
+            if not must_wait_for_commit(after, home):
+                store = store_many(self.config, self.alias, shared, asked)
+                stored = yield either(engine.run, engine.arun, store, home)
             if stored is not None:
+                if signals.enqueued.is_heard():
+                    yield from self.announce(stored)
                 return stored
         made: list[TaskResult[Any]] = []
-        databases: dict[str, Queues] = {}
+        databases: dict[str, Batches] = {}
         # By identity: the results keep their tasks alive, so that no number comes twice.
-        tasks: dict[int, tuple[TaskCalls, Calls]] = {}
+        tasks: dict[int, tuple[CallCompiler, dict[str, Any] | None, QueueBatch]] = {}
         ends = new_ends()
         # The results live on: collections meanwhile would find nothing, and each would walk over all there are.
-        with process.collector_paused() if len(asked) > FEW else nullcontext():
+        with process.collector_paused() if len(asked) > BULK_FROM else nullcontext():
             for task, args, kwargs in asked:
                 known = tasks.get(id(task))
                 if known is None:
-                    alike = self.calls_of(task)
-                    queues = databases.setdefault(home if task is first else self.database_of(task), {})
-                    known = tasks[id(task)] = alike, queues.setdefault(task.queue_name, Calls([], []))
+                    compiler = self.compiler_of(task)
+                    context = ambient.capture(capture, task) if capture else None
+                    batches = databases.setdefault(self.home_of(task.queue_name), {})
+                    known = compiler, context, batches.setdefault(task.queue_name, QueueBatch([], []))
+                    tasks[id(task)] = known
                 # The job's number is the other half of the id: the database gives it.
-                result, job = known[0].prepare(args, kwargs, next(ends))
+                result, job = known[0].prepare(args, kwargs, next(ends), None, known[1])
                 made.append(result)
-                known[1].results.append(result)
-                known[1].jobs.append(job)
-        for database, queues in databases.items():
-            if after is None or not awaits(after, database):
-                yield from self._store(database, queues)
+                known[2].results.append(result)
+                known[2].jobs.append(job)
+        for database, batches in databases.items():
+            if not must_wait_for_commit(after, database):
+                yield from self._store(database, batches)
                 continue
-            named = {queue: given.with_known_ids() for queue, given in queues.items()}
-            for queue, given in named.items():
-                check_jobs(queue, given.jobs, self.config)
-            transaction.on_commit(partial(run, self._store(database, named)), using=after)
+            check_writable(database)
+            named = {queue: batch.with_known_ids() for queue, batch in batches.items()}
+            for queue, batch in named.items():
+                check_jobs(queue, batch.jobs, self.config)
+            transaction.on_commit(partial(self._store_after_commit, named), using=after)
         return made
 
-    def _enqueue_plain(
-        self, calls: Sequence[Call], database: str, after: str | None
-    ) -> Steps[Sequence[TaskResult[Any]] | None]:
-        """Store calls if all are of the first one's task, a plain one, and can be stored so; else return ``None``."""
-        task = calls[0][0]
-        if not (plain.is_possible() and all(call[0] is task for call in calls)):
-            return None
-        if after is not None and awaits(after, database):
-            return None
-        given = (self.config.project, task, self.alias)
-        store = plain.store_one(*given, calls[0]) if len(calls) == 1 else plain.store(*given, plain.parts_of(calls))
-        try:
-            made: Sequence[TaskResult[Any]] = yield Either(engine.run, engine.arun, (store, database))
-        except plain.NotPlain:
-            return None
-        if signals.enqueued.is_heard():
-            yield from self.announce(made)
-        return made
+    def _store_after_commit(self, batches: Batches) -> None:
+        """Store calls where their queues are by now: a queue may have moved while the data's transaction was open."""
+        homes: dict[str, Batches] = {}
+        for queue, batch in batches.items():
+            homes.setdefault(self.home_of(queue), {})[queue] = batch
+        for database, at_home in homes.items():
+            run(self._store(database, at_home))
 
-    def _store(self, database: str, queues: Queues) -> Steps[None]:
-        left = queues
+    def _store(self, database: str, batches: Batches) -> Body[None]:
+        left = batches
         for _ in range(TRIES):
-            answers = yield Either(engine.run, engine.arun, (store_steps(left, self.config), database))
-            taken = note_answers(left, answers)
-            if not taken:
+            answers = yield either(engine.run, engine.arun, store_calls(left, self.config), database)
+            duplicates = fill_results(left, answers)
+            if not duplicates:
                 break
-            found = yield either(engine.run, engine.arun, find_taken(taken, self.config.project), database)
-            left = note_taken(taken, found, self.alias)
+            found = yield either(engine.run, engine.arun, find_existing(duplicates, self.config.project), database)
+            left = adopt_existing(duplicates, found, self.alias)
             if not left:
                 break
         else:
             raise LeaseQueueError(f"A key was taken and freed again {TRIES} times in a row; try the call again.")
         if signals.enqueued.is_heard():
-            yield from self.announce(result for calls in queues.values() for result in calls.results)
+            yield from self.announce(result for batch in batches.values() for result in batch.results)
 
-    def announce(self, new: Iterable[TaskResult[Any]]) -> Steps[None]:
+    def announce(self, new: Iterable[TaskResult[Any]]) -> Body[None]:
         """Send Django's signal for tasks that were enqueued, and write its log lines."""
         sender, heard, logged = type(self), signals.enqueued.has_receivers(), signals.enqueued.is_logged()
         if not (heard or logged):
@@ -227,7 +272,7 @@ class LeaseQueueBackend(BaseTaskBackend):
             else:
                 signals.enqueued.log(sender=sender, task_result=result)
 
-    def _find(self, result_id: str) -> Steps[TaskResult[Any]]:
+    def _find(self, result_id: str) -> Body[TaskResult[Any]]:
         key = str(result_id)
         if len(key) > MAX_ID or "\x00" in key or key != key.encode(errors="replace").decode():
             raise _missing(key[:MAX_ID])
@@ -237,10 +282,10 @@ class LeaseQueueBackend(BaseTaskBackend):
                 return result_of_row(key, row, self.alias)
         raise _missing(key)
 
-    def calls_of(self, task: Task[..., Any], common_tags: dict[str, Any] | None = None) -> TaskCalls:
-        """Return what makes jobs of a task's calls, with the tags of the workflow that they are in."""
+    def compiler_of(self, task: Task[..., Any], common_tags: dict[str, Any] | None = None) -> CallCompiler:
+        """Return the compiler of a task's calls, with the tags of their workflow."""
         tagged = common_tags or metadata.inherited.get() or replacing.get()
-        known = None if tagged else _known.get(id(task))
+        known = None if tagged else compiled_by_task.get(id(task))
         if known is not None and known[0] is task and known[1] is self.params:
             return known[2]
         self.validate_task(task)
@@ -248,10 +293,10 @@ class LeaseQueueBackend(BaseTaskBackend):
             check_findable(task.module_path)
         except TaskNotFound as error:
             raise InvalidTask(f"No worker could run this task. {error}") from error
-        made = TaskCalls(task, self.alias, common_tags)
+        made = CallCompiler(task, self.alias, common_tags)
         # Whether a time is allowed, and what it means, is up to settings that tests change; a host may check more.
         if not tagged and task.run_after is None and type(self).validate_task is LeaseQueueBackend.validate_task:
-            _known[id(task)] = task, self.params, made
+            compiled_by_task[id(task)] = task, self.params, made
         return made
 
     def databases(self) -> list[str]:
@@ -271,13 +316,13 @@ def _missing(key: str) -> TaskResultDoesNotExist:
     )
 
 
-def awaits(data: str, jobs: str) -> bool:
+def must_wait_for_commit(data: str | None, jobs: str) -> bool:
     """Return whether the open transaction of the alias ``data`` must commit before jobs are stored in ``jobs``.
 
     A transaction that the caller has opened on the jobs' own alias decides alone. The transactions that ``TestCase``
     puts around a test do not count, as they never commit.
     """
-    if data == jobs or data not in django_settings.DATABASES:
+    if data is None or data == jobs or data not in django_settings.DATABASES:
         return False
     return _opened(data) and not _opened(jobs)
 

@@ -99,7 +99,7 @@ def dump(value: Any) -> Any:
 
 
 def load(value: Any) -> Any:
-    """Return what ``dump`` wrote."""
+    """Parse the text that ``dump`` wrote."""
     return Backoff(**value) if isinstance(value, dict) else parse(value)
 
 

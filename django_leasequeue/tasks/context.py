@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial, wraps
 from inspect import iscoroutinefunction
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, overload
 
 from .. import conf, engine
+from ..engine import LeasedJob
 from ..engine.jobs import steps
 from ..engine.queues import routing
 from ..enums import JobFlag
@@ -176,31 +177,46 @@ class ReplacementFailed(FailForGood):
         super().__init__(getattr(error, "error", None) or str(error))
 
 
+def may_be_replaced(job: LeasedJob) -> bool:
+    """Return whether an earlier delivery of a job may have put another in its place."""
+    return job.deliveries > 1 or job.flags & _FAILED > 0
+
+
 def replacement_of(control: JobControl) -> Any:
-    """Return what an earlier delivery has put in the job's place, ``None`` if it has not."""
-    job = control.job
-    if job.deliveries <= 1 and not job.flags & _FAILED:
-        return None
-    return control.find_step(STEP)
+    """Return the replacement that an earlier delivery enqueued for the job, or ``None``."""
+    return control.find_step(STEP) if may_be_replaced(control.job) else None
 
 
 def replaced(control: JobControl, call: Any = None) -> Any:
-    """Return the value of what replaces the job: it is started if it is not, and waited for without a thread."""
+    """Return the value of the job's replacement: start it once, and wait without a thread."""
     # What replaces it may be under the same limit.
     control.keeps_slot = False
     started = control.step(STEP, partial(_start_instead, control, call), atomic=True)
     alias = started.get("backend", DEFAULT_TASK_BACKEND_ALIAS)
+    result: Any
     try:
-        result: Any
         if "workflow" in started:
             result = get_workflow_result(started["workflow"], alias)
         else:
             result = task_backends[alias].get_result(started["task"])
+    except TaskResultDoesNotExist:
+        result = _Gone(started.get("task") or started["workflow"])
+    try:
         return control.wait_for_result(result)
-    except TaskResultDoesNotExist as error:
-        raise ReplacementFailed(JobCancelled(started.get("task") or started.get("workflow"))) from error
     except (JobFailed, JobCancelled) as error:
         raise ReplacementFailed(error) from error
+
+
+class _Gone(NamedTuple):
+    """The result of a call that has gone: an earlier delivery may have kept its value."""
+
+    id: str
+
+    def ended_event(self) -> str:
+        return self.id
+
+    def outcome(self) -> NoReturn:
+        raise JobCancelled(self.id)
 
 
 def _start_instead(control: JobControl, call: Any) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from ..engine.limits import seconds_of
-from ..exceptions import LeaseQueueError
+from ..exceptions import LeaseQueueError, NotSerializable
 
 
 class RetryLater(Exception):
@@ -37,5 +37,16 @@ class TaskNotFound(LeaseQueueError, LookupError):
     """A task that a job names is not found in this process, or may not run here."""
 
 
-class ResultNotSerializable(LeaseQueueError, TypeError):
-    """A task's return value is not JSON, or larger than ``LEASEQUEUE["MAX_RESULT_BYTES"]``."""
+class NotATask(TaskNotFound):
+    """A job names no task: something else has enqueued it."""
+
+
+class ContextNotRestored(LeaseQueueError):
+    """The function of ``LEASEQUEUE["CONTEXT"]["RESTORE"]`` failed, before the task ran or after: the attempt failed.
+
+    The task is tried again whatever its ``autoretry_for`` and ``dont_retry_for`` say.
+    """
+
+
+class ResultNotSerializable(NotSerializable, TypeError):
+    """A task's return value is not JSON: the task has failed, and is not tried again."""

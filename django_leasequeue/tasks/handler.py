@@ -13,32 +13,41 @@ from asgiref.sync import sync_to_async
 from django.db import InterfaceError, OperationalError, connections
 
 from .. import engine, twins
-from ..engine import Failure, LeasedJob, codec, metadata
+from ..engine import Failure, LeasedJob, metadata
 from ..engine.dead.fingerprint import fingerprint, text_of
 from ..engine.jobs.steps import emit_end, result_event
 from ..engine.limits import seconds_of
-from ..engine.payloads import result_limit
-from ..exceptions import InvalidOption, LeaseLost, NotBegun
+from ..engine.write_guard import check_ended
+from ..exceptions import InvalidOption, LeaseLost, NotBegun, NotSerializable
 from ..worker.control import EndingName, GiveUp, JobControl, Retry
 from ..worker.durable import Replaced
+from ..worker.leases import SUSPECT
 from ..worker.steps import atomic_run, database_of
 from . import backoff as backoffs
-from .api import DEFAULT_TASK_BACKEND_ALIAS, TaskResultStatus, normalize_json, task_backends
-from .arguments import decoded
-from .context import LeaseQueueContext, ReplacementFailed, queue_database, replaced, replacement_of, running
-from .decorator import LeaseQueueTask
-from .exceptions import FailForGood, ResultNotSerializable, RetryLater, TaskNotFound
-from .isolation import IsolatedTaskFailed, run_isolated
+from .ambient import restored
+from .api import DEFAULT_TASK_BACKEND_ALIAS, TaskResultStatus, task_backends
+from .context import (
+    LeaseQueueContext,
+    ReplacementFailed,
+    may_be_replaced,
+    queue_database,
+    replaced,
+    replacement_of,
+    running,
+)
+from .exceptions import ContextNotRestored, FailForGood, RetryLater, TaskNotFound
+from .isolation import IsolatedTaskFailed, can_isolate, run_isolated
 from .lookup import TaskEntry, find_entry
+from .payload import arguments_of, result_json
 from .signals import Announcer
 from .signature import first_argument, read_inputs
+from .task_class import LeaseQueueTask
+from .unknown import UnknownTasks
 
 logger = logging.getLogger("django_leasequeue.tasks")
 
 #: The database cannot be reached, or not now: nothing that a task has done.
 UNREACHED = (OperationalError, InterfaceError)
-#: Types of return values that are JSON without being normalised.
-_ATOMS = {str, int, float, bool}
 _NO_TIMEOUT = (None, None)
 
 
@@ -50,6 +59,9 @@ class TaskHandler:
         inside: run isolated tasks here: this is their process, or that of a test.
     """
 
+    #: A worker without ``--queues`` takes only what holds tasks.
+    runs_tasks = True
+
     def __init__(self, project: str = "", *, inside: bool = False) -> None:
         self._entries: dict[tuple[str | None, str], TaskEntry] = {}
         #: Those of jobs without metadata, by their name alone.
@@ -57,13 +69,22 @@ class TaskHandler:
         self._announcer = Announcer(project)
         self._project = project
         self._inside = inside
+        self._unknown = UnknownTasks()
 
     def is_async(self, job: LeasedJob) -> bool:
         try:
             entry = self._entry(job)
         except TaskNotFound:
             return False  # it fails in a thread
-        return entry.is_async and (self._inside or not entry.isolate)
+        return entry.is_async and (self._inside or not self._runs_apart(entry, job))
+
+    def isolates(self) -> bool:
+        """Return whether a suspect can have a process of its own now."""
+        return can_isolate()
+
+    @staticmethod
+    def _runs_apart(entry: TaskEntry, job: LeasedJob) -> bool:
+        return entry.isolate or (job.flags & SUSPECT > 0 and can_isolate())
 
     def timeout(self, job: LeasedJob) -> tuple[float | None, float | None]:
         try:
@@ -80,36 +101,38 @@ class TaskHandler:
         return soft, None
 
     def run(self, job: LeasedJob, control: JobControl) -> str | None:
-        entry, job = self._entry(job), job.loaded()
+        entry, job = self._entry_to_run(job), job.loaded()
         token = running.set(control)
         tagging = None if job.meta_json is None else self._tagging(job)
         try:
             telling = self._announcer.started(entry, job, control)
-            if entry.isolate and not self._inside:
-                return run_isolated(job, control, self._project)
-            if telling is not None:
-                twins.run(telling)
-            try:
-                args, kwargs, marked = self._arguments(entry, job, control)
-                if marked is not None:
-                    args = twins.run(_with_inputs(entry, job, args, marked))
-                replacement = replacement_of(control)
-                if entry.atomic:
-                    connections[database_of(control)].ensure_connection()
-            except UNREACHED as error:
-                raise NotBegun(str(error)) from error
-            # Reading the arguments may have taken longer than the lease.
-            control.begin()
-            if replacement is not None:
-                value = replaced(control)
-            elif entry.atomic:
-                return self._in_transaction(entry, job, control, args, kwargs)
-            else:
+            # A coroutine function that comes to a thread does so to run apart.
+            if not self._inside and (entry.is_async or self._runs_apart(entry, job)):
+                return run_isolated(job, control, self._project, keep=not entry.isolate)
+            with restored(job):
+                if telling is not None:
+                    twins.run(telling)
                 try:
-                    value = entry.func(*args, **kwargs)
-                    control.returned()
-                except Replaced as found:
-                    value = replaced(control, found.call)
+                    args, kwargs, marked = self._arguments(entry, job, control)
+                    if marked is not None:
+                        args = twins.run(_with_inputs(entry, job, args, marked))
+                    replacement = replacement_of(control)
+                    if entry.atomic:
+                        connections[database_of(control)].ensure_connection()
+                except UNREACHED as error:
+                    raise NotBegun(str(error)) from error
+                # Reading the arguments may have taken longer than the lease.
+                control.begin()
+                if replacement is not None:
+                    value = replaced(control)
+                elif entry.atomic:
+                    return self._in_transaction(entry, job, control, args, kwargs)
+                else:
+                    try:
+                        value = entry.func(*args, **kwargs)
+                        control.returned()
+                    except Replaced as found:
+                        value = replaced(control, found.call)
         finally:
             running.reset(token)
             if tagging is not None:
@@ -120,7 +143,8 @@ class TaskHandler:
         self, entry: TaskEntry, job: LeasedJob, control: JobControl, args: Any, kwargs: Any
     ) -> str | None:
         """Run a task and end its job in one transaction."""
-        with atomic_run(control, f"the atomic task {entry.path}") as using:
+        control.ends_in_transaction = True
+        with atomic_run(control, f"the atomic task {entry.path}") as whole:
             try:
                 value = entry.func(*args, **kwargs)
             except Replaced:
@@ -129,39 +153,42 @@ class TaskHandler:
                     " Make it a plain task."
                 ) from None
             control.returned()
+            check_ended(whole.using)
+            whole.check(whole.read_mark())
             text = self._kept(entry, job, value)
             ending = engine.Ending(
                 job.seq, job.token, result_json=text, body=control.result_body, result_ttl_ms=control.result_ttl_ms
             )
-            settled = engine.run(engine.finish([ending], control.node, project=self._project), using)
+            settled = engine.run(engine.finish([ending], control.node, project=self._project), whole.using)
             if settled.outcomes[job.seq] is not engine.Outcome.OK:
                 raise LeaseLost(job.key or job.seq)
         control.settled = True
         return text
 
     async def arun(self, job: LeasedJob, control: JobControl) -> str | None:
-        entry, job = self._entry(job), await job.aloaded()
+        entry, job = self._entry_to_run(job), await job.aloaded()
         token = running.set(control)
         tagging = None if job.meta_json is None else self._tagging(job)
         try:
-            if (telling := self._announcer.started(entry, job, control)) is not None:
-                await twins.arun(telling)
-            try:
-                args, kwargs, marked = self._arguments(entry, job, control)
-                if marked is not None:
-                    args = await twins.arun(_with_inputs(entry, job, args, marked))
-                replacement = await sync_to_async(replacement_of)(control)
-            except UNREACHED as error:
-                raise NotBegun(str(error)) from error
-            control.begin()
-            if replacement is not None:
-                value = await sync_to_async(replaced)(control)
-            else:
+            with restored(job):
+                if (telling := self._announcer.started(entry, job, control)) is not None:
+                    await twins.arun(telling)
                 try:
-                    value = await entry.func(*args, **kwargs)
-                    control.returned()
-                except Replaced as found:
-                    value = await sync_to_async(replaced)(control, found.call)
+                    args, kwargs, marked = self._arguments(entry, job, control)
+                    if marked is not None:
+                        args = await twins.arun(_with_inputs(entry, job, args, marked))
+                    replacement = await sync_to_async(replacement_of)(control) if may_be_replaced(job) else None
+                except UNREACHED as error:
+                    raise NotBegun(str(error)) from error
+                control.begin()
+                if replacement is not None:
+                    value = await sync_to_async(replaced)(control)
+                else:
+                    try:
+                        value = await entry.func(*args, **kwargs)
+                        control.returned()
+                    except Replaced as found:
+                        value = await sync_to_async(replaced)(control, found.call)
         finally:
             running.reset(token)
             if tagging is not None:
@@ -202,6 +229,14 @@ class TaskHandler:
             entry = self._entry(job)
         self._announcer.settled(entry, job, ending, result_json, failure, available_at)
 
+    def _entry_to_run(self, job: LeasedJob) -> TaskEntry:
+        try:
+            return self._entry(job)
+        except TaskNotFound as error:
+            if self._inside:
+                raise
+            raise self._unknown.judge(job, error) from error
+
     def _entry(self, job: LeasedJob) -> TaskEntry:
         if job.meta_json is None:
             found = self._plain.get(job.name)
@@ -229,12 +264,12 @@ class TaskHandler:
 
     @staticmethod
     def _tagging(job: LeasedJob) -> Token[dict[str, Any] | None] | None:
-        """Have what the job enqueues inherit its tags; return what ends that, ``None`` if it has none."""
-        own = metadata.tags_of(job.meta_json)
+        """Let jobs enqueued by this run inherit its tags; return the token of that, or ``None``."""
+        own = metadata.noted(job.meta_json, metadata.TAGS)
         return None if own is None else metadata.inherited.set(own)
 
     def _arguments(self, entry: TaskEntry, job: LeasedJob, control: JobControl) -> tuple[Any, Any, Any]:
-        args, kwargs, marked = _arguments(job.data_json)
+        args, kwargs, marked = arguments_of(job.data_json)
         control.keeps_slot = entry.keeps_slot
         if entry.task.takes_context:
             result = self._announcer.result(entry, job, TaskResultStatus.RUNNING)
@@ -242,7 +277,7 @@ class TaskHandler:
         return args, kwargs, marked
 
     def _verdict(self, job: LeasedJob, error: BaseException, failure: Failure) -> Retry | GiveUp:
-        if isinstance(error, FailForGood):
+        if isinstance(error, FailForGood | NotSerializable):
             return GiveUp()
         if isinstance(error, RetryLater) and error.delay is not None:
             return _retry(error.delay)
@@ -252,7 +287,7 @@ class TaskHandler:
                 return Retry()
             wanted = entry.task.autoretry_for
             unwanted = isinstance(error, entry.task.dont_retry_for) or not (wanted is None or isinstance(error, wanted))
-            if unwanted and not isinstance(error, RetryLater):
+            if unwanted and not isinstance(error, RetryLater | ContextNotRestored):
                 return GiveUp()
             meta = self._meta(job)
             policy = backoffs.load(meta["backoff"]) if "backoff" in meta else entry.task.backoff
@@ -273,46 +308,12 @@ def _retry(seconds: float) -> Retry:
     return Retry(int(min(seconds, backoffs.MAX_SECONDS) * 1000))
 
 
-def _with_inputs(entry: TaskEntry, job: LeasedJob, args: Any, marked: Any) -> twins.Steps[list[Any]]:
-    """Return arguments with what the job takes from those before it."""
+def _with_inputs(entry: TaskEntry, job: LeasedJob, args: Any, marked: Any) -> twins.Body[list[Any]]:
+    """Return the arguments with the inputs from parent jobs."""
     database = queue_database(task_backends[entry.alias], job.queue)
     parents = yield twins.either(engine.run, engine.arun, read_inputs(job.seq), database)
     context = int(entry.task.takes_context)
     return [*args[:context], first_argument(parents, marked), *args[context:]]
-
-
-def _arguments(text: str | None) -> tuple[Any, Any, Any]:
-    """Return positional and keyword arguments of a job's payload, and what it takes from the jobs before it."""
-    if text is None:
-        return (), {}, None
-    data = codec.loads(text)
-    if isinstance(data, dict):
-        found = data.pop("args", ()), data.pop("kwargs", {}), data.pop("inputs", None)
-        if not data:
-            if '"$' in text:  # as the codecs write
-                args, kwargs = decoded(*found[:2])
-                return args, kwargs, found[2]
-            return found
-    raise InvalidOption(
-        f'The payload of a task is {{"args": [...], "kwargs": {{...}}}}, each optional; it is {text[:200]}.'
-    )
-
-
-def result_json(path: str, value: Any) -> str:
-    """Return what a task returned as JSON text."""
-    try:
-        text = codec.dumps(value if type(value) in _ATOMS else normalize_json(value), "it")
-    except (TypeError, ValueError, RecursionError) as error:
-        raise ResultNotSerializable(
-            f"{path} returned an object of type {type(value).__name__} that cannot be kept as its result: {error}"
-        ) from error
-    limit = result_limit()
-    if len(text) * 4 > limit and len(text.encode()) > limit:
-        raise ResultNotSerializable(
-            f"{path} returned more than {limit} bytes. Keep it elsewhere and return a reference, or raise"
-            " LEASEQUEUE['MAX_RESULT_BYTES'] (with LEASEQUEUE['LARGE']: its MAX_BYTES)."
-        )
-    return text
 
 
 def _traceback(error: BaseException) -> str:

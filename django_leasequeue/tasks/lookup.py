@@ -1,4 +1,4 @@
-"""From what the database holds back to Python: the task of a name, the ``TaskResult`` of a row.
+"""From the database back to Python: the task of a name, the ``TaskResult`` of a row.
 
 A name is the only way from a job to code that runs.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, fields
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import cache
 from importlib import import_module
 from inspect import iscoroutinefunction
@@ -17,25 +17,27 @@ from typing import Any, NamedTuple, TypeVar
 from django.utils import timezone
 
 from .. import conf
-from ..engine import HELD, Failure, codec, payloads
+from ..engine import HELD, Failure, codec, payloads, task_modules
 from ..engine.metadata import TAGS
-from ..engine.operation import Steps, operation
+from ..engine.operation import Statements, operation
 from ..enums import JobState, ResultState
+from ..words import ENDED
 from . import api
 from . import backoff as backoffs
 from .api import BaseTaskBackend, Task, TaskError, TaskResult, TaskResultStatus, task_backends
-from .decorator import OWN_FIELDS, LeaseQueueTask
-from .exceptions import TaskNotFound
+from .exceptions import NotATask, TaskNotFound
 from .options import BackendOptions
 from .results import LeaseQueueTaskResult, local, show_decoded
+from .task_class import OWN_FIELDS, LeaseQueueTask
 
 
 def find_task(path: str | None) -> Task[..., Any]:
-    """Return the task that a module declares under ``path``, importing the module if need be."""
-    if not path or len(path) > 512 or not all(part.isidentifier() for part in path.split(".")):
-        raise TaskNotFound(
-            f"{path!r} is not the path of a task, such as 'shop.tasks.send_receipt'. Was the job enqueued by something"
-            " other than a task? Its queue is not for task workers then."
+    """Return the task that a module declares under ``path``; import the module if it may be (``TASK_MODULES``)."""
+    parts = (path or "").split(".")
+    if not path or len(path) > 512 or len(parts) < 2 or not all(part.isidentifier() for part in parts):
+        raise NotATask(
+            f"{path!r} is not the path of a task, such as 'shop.tasks.send_receipt': something else than a task has"
+            " enqueued the job."
         )
     module, names = _import(path)
     found: Any = module
@@ -56,10 +58,13 @@ def find_task(path: str | None) -> Task[..., Any]:
 def _import(path: str) -> tuple[Any, list[str]]:
     """Return the module that the longest possible part of the path names, and the names behind it."""
     parts = path.split(".")
-    for size in range(len(parts) - 1, 0, -1):
-        name = ".".join(parts[:size])
+    modules = [".".join(parts[:size]) for size in range(len(parts) - 1, 0, -1)]
+    allowed = [name for name in modules if task_modules.importable(name)]
+    if not allowed:
+        raise TaskNotFound(task_modules.refusal(path))
+    for name in allowed:
         try:
-            return import_module(name), parts[size:]
+            return import_module(name), parts[name.count(".") + 1 :]
         except ModuleNotFoundError as error:
             # The module itself, or a package above it: try one level up. Anything else is missing inside of it.
             if error.name is None or not (name + ".").startswith(error.name + "."):
@@ -83,7 +88,7 @@ def check_findable(path: str) -> None:
 
 
 class TaskEntry(NamedTuple):
-    """A task with what the worker needs for each run, looked up once."""
+    """A task and the facts that each run needs, looked up once."""
 
     task: Task[..., Any]
     alias: str
@@ -129,9 +134,9 @@ K = TypeVar("K", dict[str, Any], list[Any])
 _STATUSES = {
     int(JobState.LEASED): TaskResultStatus.RUNNING,
     int(JobState.DEAD): TaskResultStatus.FAILED,
-    10 + ResultState.COMPLETED: TaskResultStatus.SUCCESSFUL,
-    10 + ResultState.FAILED: TaskResultStatus.FAILED,
-    10 + ResultState.CANCELLED: TaskResultStatus.FAILED,
+    ENDED + ResultState.COMPLETED: TaskResultStatus.SUCCESSFUL,
+    ENDED + ResultState.FAILED: TaskResultStatus.FAILED,
+    ENDED + ResultState.CANCELLED: TaskResultStatus.FAILED,
 }
 
 #: The columns of a row that may stand in a storage.
@@ -187,7 +192,8 @@ def make_result(
 ) -> TaskResult[Any]:
     """Return a ``TaskResult``: ``data`` is the job's payload, ``node`` the worker of an attempt without a record."""
     changes: dict[str, Any] = {"priority": priority, "queue_name": queue, "backend": backend}
-    changes["run_after"] = local(_time(meta.get("run_after")) or run_after)
+    asked = _time(meta.get("run_after")) or _later(times.get("enqueued_at"), meta.get("delay_ms"))
+    changes["run_after"] = local(asked or run_after)
     errors = []
     for record in records if failure is None else [*records, asdict(failure)]:
         path, shown = str(record.get("type") or ""), str(record.get("traceback") or record.get("message") or "")
@@ -283,14 +289,21 @@ def _time(text: Any) -> datetime | None:
     return None if timezone.is_naive(found) else found
 
 
+def _later(at: datetime | None, ms: Any) -> datetime | None:
+    """Return the time so many milliseconds after ``at``; ``None`` if they are none."""
+    with suppress(TypeError, OverflowError):
+        return None if at is None else at + timedelta(milliseconds=ms)
+    return None
+
+
 def _read(text: str | None, kind: type[K]) -> K:
     value = None if text is None else codec.loads(text)
     return value if isinstance(value, kind) else kind()
 
 
 @operation
-def find_row(key: str, project: str) -> Steps[ResultRow | None]:
-    """Read what is known of a job by its key; ``None`` if nothing is."""
+def find_row(key: str, project: str) -> Statements[ResultRow | None]:
+    """Read the row of a job by its key, or ``None``."""
     rows = yield "task_result", {"key": key, "project": project}
     if not rows:
         return None

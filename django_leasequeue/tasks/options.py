@@ -58,7 +58,7 @@ def _warning(number: int, text: str, hint: str) -> checks.Warning:
 
 
 def check(alias: str, params: Mapping[str, Any]) -> Iterator[checks.CheckMessage]:
-    """Return what is wrong with one backend in ``TASKS``, without asking the database."""
+    """Check one backend in ``TASKS`` without asking the database."""
     where = f"TASKS[{alias!r}]"
     if not apps.is_installed("django_leasequeue"):
         hint = "Add 'django_leasequeue' and 'pgtrigger' to INSTALLED_APPS and run migrate."

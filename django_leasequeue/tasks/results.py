@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from copy import copy
 from dataclasses import fields
 from datetime import UTC, datetime
-from itertools import islice
+from itertools import islice, repeat
+from operator import itemgetter
 from os import urandom
 from typing import TYPE_CHECKING, Any, cast
 
@@ -16,7 +18,7 @@ from django.utils import timezone
 
 from .. import conf, engine
 from ..conf import process
-from ..engine import rows
+from ..engine import clock, rows
 from ..engine.jobs.results import join_key
 from ..engine.jobs.steps import result_event
 from ..engine.limits import check_timeout
@@ -24,7 +26,7 @@ from ..engine.queues import routing
 from ..exceptions import InvalidOption, JobCancelled, JobFailed, WaitTimeout
 from ..notify.alarms import Alarm, AsyncAlarm
 from ..notify.replies import answer, get_hub, work_in_place
-from ..twins import Steps, arun, either, run
+from ..twins import Body, arun, either, run
 from .api import (
     GenericTaskResult,
     T,
@@ -61,18 +63,18 @@ def new_ends() -> Iterator[str]:
 
 #: Ends of ids that are drawn ahead. A forked child begins with none: its ids are not to be guessed from its parent's.
 SPARE = 64
-_spare: process.Shared[str, list[str]] = process.Shared()
+_spare: list[str] = []
+process.in_forked_child(_spare.clear)
 
 
 def new_end() -> str:
     """Return one end of a new id, see ``new_ends``."""
-    spare = _spare.get("ends", lambda _: [])
     try:
-        return spare.pop()
+        return _spare.pop()
     except IndexError:
         # Other threads may take all that are spare: one is this call's own.
         own, *others = islice(new_ends(), SPARE)
-        spare += others
+        _spare.extend(others)
         return own
 
 
@@ -156,8 +158,8 @@ class LeaseQueueTaskResult(GenericTaskResult[T]):
         """Async twin of ``wait``: without a thread or a connection that waits."""
         return await arun(self._waiting(timeout, AsyncAlarm))
 
-    def _waiting(self, timeout: float, alarm: Callable[[], Alarm]) -> Steps[T]:
-        deadline = time.monotonic() + check_timeout(timeout)
+    def _waiting(self, timeout: float, alarm: Callable[[], Alarm]) -> Body[T]:
+        deadline = clock.monotonic() + check_timeout(timeout)
         backend = self._lease_backend()
         database = backend.database_of(self.task)
         if self.enqueued_at is None:
@@ -176,7 +178,7 @@ class LeaseQueueTaskResult(GenericTaskResult[T]):
         try:
             yield ticket.ready(timeout)
             join = join_key(self.id, self.task.queue_name, hub.channel, project=backend.config.project)
-            seq, ticket.told = yield either(engine.run, engine.arun, join, database)
+            seq, ticket.notified = yield either(engine.run, engine.arun, join, database)
             if seq is not None:
                 ticket.bind(seq)
             ticket.ended = True  # it may have ended before this waiter was registered: look once more
@@ -200,7 +202,7 @@ class LeaseQueueTaskResult(GenericTaskResult[T]):
         config = self._lease_backend().config
         return [config.database] if config.database else routing.homes(config.project, self.task.queue_name)
 
-    def _cancelling(self, running: bool) -> Steps[bool]:
+    def _cancelling(self, running: bool) -> Body[bool]:
         project = self._lease_backend().config.project
         for database in self._databases():
             cancel = engine.cancel(self.task.queue_name, keys=[self.id], project=project, running=running)
@@ -208,8 +210,8 @@ class LeaseQueueTaskResult(GenericTaskResult[T]):
                 return True
         return False
 
-    def _look(self) -> Steps[tuple[T] | None]:
-        """Refresh, and return what the task returned in a tuple, ``None`` if it goes on."""
+    def _look(self) -> Body[tuple[T] | None]:
+        """Refresh, and return the return value in a tuple; ``None`` if the task goes on."""
         try:
             yield either(self.refresh, self.arefresh)
         except TaskResultDoesNotExist as error:
@@ -271,11 +273,18 @@ def json_arguments(
         ) from error
 
 
-def new_result(task: Task[..., Any], args: list[Any], kwargs: dict[str, Any], backend: str) -> TaskResult[Any]:
-    """Return the result of a call with these arguments (``json_arguments``)."""
+def new_result(
+    task: Task[..., Any],
+    args: list[Any],
+    kwargs: dict[str, Any],
+    backend: str,
+    id: str = "",
+    stored_at: datetime | None = None,
+) -> TaskResult[Any]:
+    """Return the result of a call with these arguments (``json_arguments``); ``stored_at``: its job is stored."""
     result: LeaseQueueTaskResult[Any] = object.__new__(LeaseQueueTaskResult)
     _put_task(result, task)
-    _put_id(result, "")
+    _put_id(result, id)
     _put_status(result, _READY)
     _put_args(result, args)
     _put_kwargs(result, kwargs)
@@ -284,11 +293,38 @@ def new_result(task: Task[..., Any], args: list[Any], kwargs: dict[str, Any], ba
     _put_workers(result, [])
     for put in _unknown:
         put(result, None)
+    if stored_at is not None:
+        _put_time(result, stored_at)
+        _put_created(result, True)
     return cast("TaskResult[Any]", result)
 
 
+def new_results(
+    task: Task[..., Any],
+    arguments: Sequence[tuple[list[Any], dict[str, Any]]],
+    backend: str,
+    ids: Sequence[str | None],
+    at: datetime | None,
+) -> list[TaskResult[Any]]:
+    """Return the results of stored calls of one task: field by field, which takes half the time of one by one."""
+    made: list[TaskResult[Any]] = list(map(object.__new__, repeat(LeaseQueueTaskResult, len(arguments))))
+
+    def put(setter: Callable[[Any, Any], None], values: Iterable[Any]) -> None:
+        deque(map(setter, made, values), maxlen=0)
+
+    put(_put_id, ids)
+    put(_put_args, map(itemgetter(0), arguments))
+    put(_put_kwargs, map(itemgetter(1), arguments))
+    for setter in (_put_errors, _put_workers):
+        put(setter, iter(list, None))
+    common = {_put_task: task, _put_status: _READY, _put_backend: backend, **dict.fromkeys(_unknown)}
+    for setter, value in {**common, _put_time: at, _put_created: True}.items():
+        put(setter, repeat(value))
+    return made
+
+
 def show_decoded(result: TaskResult[Any]) -> None:
-    """Give a result the arguments as they were given, where it has them as JSON; what no codec can read stays."""
+    """Decode the arguments of a result; values that no codec can read stay JSON."""
     with suppress(InvalidOption):
         args, kwargs = decoded(result.args, result.kwargs)
         _put_args(result, args)
@@ -301,3 +337,10 @@ def note_stored(result: TaskResult[Any], id: str | None, at: datetime | None) ->
         _put_id(result, id)
     _put_time(result, at)
     _put_created(result, True)
+
+
+def note_delay(result: TaskResult[Any]) -> None:
+    """Show on the task of a stored call when its delay is over, by the time that the database gave it."""
+    task = copy(cast("Any", result.task))
+    object.__setattr__(task, "run_after", cast("datetime", result.enqueued_at) + task.run_delay)
+    _put_task(result, task)

@@ -19,7 +19,7 @@ from django.dispatch import Signal
 
 from .. import signals as job_signals
 from ..engine import Failure, LeasedJob, clock, codec
-from ..twins import Either, Steps, either
+from ..twins import Body, Either, either
 from .api import TASKS_LOGGER, TaskResult, TaskResultStatus, task_signals
 from .lookup import TaskEntry, make_result
 
@@ -54,7 +54,7 @@ class TaskSignal:
         return _logger.isEnabledFor(self.level if level is None else level) and bool(self.signal.receivers)
 
     def sending(self, sender: type, result: TaskResult[Any]) -> Either:
-        """Return the step that sends the signal to all receivers; what one raises is logged by Django."""
+        """Return the step that sends the signal to all receivers; Django logs their errors."""
         about: dict[str, Any] = {"sender": sender, "task_result": result}
         return either(partial(self.signal.send_robust, **about), partial(self.signal.asend_robust, **about))
 
@@ -98,13 +98,13 @@ class Announcer:
         self._node = ""
         self._errors: dict[tuple[int, int], BaseException] = {}
 
-    def started(self, entry: TaskEntry, job: LeasedJob, control: JobControl) -> Steps[None] | None:
+    def started(self, entry: TaskEntry, job: LeasedJob, control: JobControl) -> Body[None] | None:
         """Return the body that announces a run, ``None`` without a receiver or a log line."""
         self._node = control.node
         heard = job_signals.started.receivers or started.is_heard()
         return self._tell_started(entry, job, control) if heard else None
 
-    def _tell_started(self, entry: TaskEntry, job: LeasedJob, control: JobControl) -> Steps[None]:
+    def _tell_started(self, entry: TaskEntry, job: LeasedJob, control: JobControl) -> Body[None]:
         if job_signals.started.receivers:
             send = partial(job_signals.started.asend_robust, sender=None)
             about = {**job_signals.about(job, self._project), "job": job, "node": control.node}

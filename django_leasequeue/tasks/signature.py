@@ -11,11 +11,12 @@ from .. import engine
 from ..engine import Input, codec, payloads
 from ..engine.flow.workflows import MAX_EDGES, MAX_LABEL_BYTES, MAX_NODES
 from ..engine.limits import check_text
-from ..engine.operation import Steps, operation
+from ..engine.operation import Statements, operation
 from ..enums import MemberState
 from ..exceptions import InvalidOption, LargeStorageError, PayloadAway
-from .api import InvalidTask, T, Task, TaskResult
+from .api import InvalidTask, T, Task, TaskResult, TaskResultDoesNotExist
 from .exceptions import FailForGood
+from .results import json_arguments, new_result
 
 if TYPE_CHECKING:
     from .canvas import Chain
@@ -25,7 +26,7 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class Ends(NamedTuple):
-    """Where a part of a graph ends: places of calls, and how what comes after them takes their return values.
+    """The ends of a part of a graph: places of calls, and how later calls take their return values.
 
     ``many``: as a list; else as one value. ``tolerant``: it starts however they ended, and takes their ``Outcome``.
     ``empty``: the part has no call of its own, so that an empty list is taken; ``places`` are those before it.
@@ -38,7 +39,7 @@ class Ends(NamedTuple):
 
 
 class Placed(NamedTuple):
-    """A call in a graph, what it comes after, and its name in the workflow."""
+    """A call in a graph, its parents, and its name in the workflow."""
 
     signature: Signature[Any]
     after: Ends
@@ -149,6 +150,14 @@ class Signature(Step[T_co]):
         self._check_alone()
         return await self.task.aenqueue(*self.args, **self.kwargs)
 
+    def result(self, id: str) -> TaskResult[T_co]:
+        """Return the result of this call by its id; one that is gone is as it was enqueued, until it is refreshed."""
+        try:
+            return self.task.get_result(id)
+        except TaskResultDoesNotExist:
+            args, kwargs = json_arguments(self.task, self.args, self.kwargs)
+            return new_result(self.task, args, kwargs, self.task.backend, id)
+
     def _check_alone(self) -> None:
         if self.failure is not None:
             raise InvalidOption("on_failure is of a step of a workflow: enqueue chain(signature).")
@@ -193,7 +202,7 @@ class AddedStep:
 
 
 class Adding:
-    """Base of what takes steps, one after the other."""
+    """Base of builders that take steps one after the other."""
 
     def __init__(self) -> None:
         self._graph = Graph()
@@ -250,7 +259,7 @@ _RESULT = payloads.Columns("result_json", None)
 
 
 class Outcome(NamedTuple):
-    """How a job of a workflow ended: what a step with ``allow_failures`` takes of each that it comes after.
+    """How a parent ended: a step with ``allow_failures`` gets one for each parent.
 
     ``ok``: whether it succeeded, and ``value`` is what it returned. Else ``error_type`` is the path of the exception's
     class and ``error`` its text, also while its dead letter is tried again; both are ``None`` if it was cancelled.
@@ -265,9 +274,9 @@ class Outcome(NamedTuple):
 
 
 @operation
-def read_inputs(seq: int) -> Steps[list[Input]]:
+def read_inputs(seq: int) -> Statements[list[Input]]:
     """Read how the parents of a job ended, with large results from their storage."""
-    rows = yield from engine.inputs(seq).steps()
+    rows = yield from engine.inputs(seq)
     try:
         return (yield from payloads.steps(rows, _RESULT))
     except LargeStorageError as error:

@@ -1,4 +1,4 @@
-"""The start of a workflow: its calls become jobs in one transaction; and of what a running task adds to its own."""
+"""The start of a workflow, and additions by a running task: calls become jobs in one transaction."""
 
 from __future__ import annotations
 
@@ -16,23 +16,22 @@ from ..engine.flow.figures import MemberOf
 from ..engine.flow.workflows import MAX_LABEL_BYTES, check_nodes
 from ..engine.limits import check_text
 from ..engine.metadata import check_tags
-from ..engine.operation import BEGIN, operation
-from ..engine.operation import Steps as Statements
+from ..engine.operation import BEGIN, Statements, operation
 from ..engine.queues import routing
 from ..engine.queues.presets import Definition
 from ..engine.queues.queues import find, make_declared
 from ..enums import WorkflowShape
 from ..exceptions import InvalidOption
-from ..twins import Steps, arun, either, run
-from . import api
+from ..twins import Body, arun, either, run
+from . import ambient, api
 from .api import InvalidTask, T, Task, TaskResult, task_backends
-from .backend import LeaseQueueBackend, awaits
-from .calls import TaskCalls, check_jobs
+from .backend import LeaseQueueBackend, must_wait_for_commit
+from .calls import CallCompiler, check_jobs
 from .context import queue_database, running
-from .decorator import LeaseQueueTask
 from .options import BackendOptions
 from .results import local, new_ends, note_stored, number_of
 from .signature import AddedStep, Adding, Ends, Graph, Placed, Signature, T_co
+from .task_class import LeaseQueueTask
 from .workflow_result import WorkflowResult
 
 
@@ -57,7 +56,7 @@ class Plan(NamedTuple):
 
 
 class Plannable(ABC, Generic[T_co]):
-    """Base of what can be enqueued as a workflow."""
+    """Base of classes that can be enqueued as a workflow."""
 
     __slots__ = ()
 
@@ -90,14 +89,14 @@ class _Ready(NamedTuple):
     database: str
 
 
-def start(plan: Plan, *, waits: bool) -> Steps[WorkflowResult[T]]:
+def start(plan: Plan, *, waits: bool) -> Body[WorkflowResult[T]]:
     """Enqueue a workflow, or add to one; with ``waits`` only once data are committed that must be."""
     uid = uuid4() if plan.existing is None else plan.existing.uid
     backend = _backend(plan)
     ready = _prepare(plan, backend, uid)
     result: WorkflowResult[T] = WorkflowResult(str(uid), backend.alias, ready.database)
     after = conf.settings.ENQUEUE_AFTER_COMMIT_OF if waits else None
-    if after is None or not awaits(after, ready.database):
+    if not must_wait_for_commit(after, ready.database):
         yield from _store(plan, ready, uid, backend)
         return result
     # What would be refused for what it is, is refused now.
@@ -108,14 +107,17 @@ def start(plan: Plan, *, waits: bool) -> Steps[WorkflowResult[T]]:
     result.enqueued = False
 
     def store() -> None:
-        run(_store(plan, ready, uid, backend))
+        # Queues may have moved while the data's transaction was open.
+        homes = {ready.database} if plan.existing else {backend.home_of(node.queue) for node in ready.every}
+        result._database = homes.pop() if len(homes) == 1 else ready.database
+        run(_store(plan, ready._replace(database=result._database), uid, backend))
         result.enqueued = True
 
     transaction.on_commit(store, using=after)
     return result
 
 
-def _store(plan: Plan, ready: _Ready, uid: UUID, backend: LeaseQueueBackend) -> Steps[None]:
+def _store(plan: Plan, ready: _Ready, uid: UUID, backend: LeaseQueueBackend) -> Body[None]:
     operation = _start(plan, ready, uid, backend.config)
     answers = yield either(engine.run, engine.arun, operation, ready.database)
     for node, result, answer in zip(ready.every, ready.results, answers, strict=True):
@@ -130,18 +132,20 @@ def _start(plan: Plan, ready: _Ready, uid: UUID, options: BackendOptions) -> Sta
     for queue in sorted({node.queue for node in ready.every}):
         if (yield from find(options.project, queue)) is None:
             check_nodes(ready.nodes, len(plan.graph.known))
-            yield from make_declared(options.project, queue, Definition(*options.declaration(queue)), options.database)
+            yield from make_declared(
+                options.project, queue, Definition(*options.declaration(queue)), options.database, tasks=True
+            )
     if plan.existing is not None:
         adding = engine.extend_workflow(ready.nodes, uid, known=plan.graph.known, project=options.project)
     else:
         adding = engine.start_workflow(
             ready.nodes, uid, project=options.project, name=plan.name, on_failure=ready.on_failure, shape=plan.shape
         )
-    return (yield from adding.steps())
+    return (yield from adding)
 
 
 def _backend(plan: Plan) -> LeaseQueueBackend:
-    """Return the backend of all tasks of a workflow; an empty one has that of the tasks that name none."""
+    """Return the one backend of a workflow's tasks; the default for an empty workflow."""
     check_text(plan.name, "the name of a workflow", MAX_LABEL_BYTES, 0)
     if plan.tags is not None:
         check_tags(plan.tags)
@@ -171,14 +175,14 @@ def _every(plan: Plan) -> list[Placed]:
 def _prepare(plan: Plan, backend: LeaseQueueBackend, uid: UUID) -> _Ready:
     databases = set() if plan.existing is None else {plan.existing.database}
     # By identity: the plan keeps the tasks alive.
-    made: dict[int, tuple[Task[..., Any], TaskCalls]] = {}
+    made: dict[int, tuple[Task[..., Any], CallCompiler, dict[str, Any] | None]] = {}
     ends = new_ends()
     known = len(plan.graph.known)
     nodes: list[Node] = []
     results: list[TaskResult[Any]] = []
     for number, (signature, after, name, for_failure) in enumerate(_every(plan)):
         if (known_task := made.get(id(signature.task))) is not None:
-            task, calls = known_task
+            task, calls, context = known_task
         else:
             task, existing = signature.task, plan.existing
             named = task.queue_name != api.DEFAULT_TASK_QUEUE_NAME or "queue_name" in getattr(task, "changed", ())
@@ -191,9 +195,10 @@ def _prepare(plan: Plan, backend: LeaseQueueBackend, uid: UUID) -> _Ready:
                     " from another job."
                 )
             # No result can show a time that counts from when its step may start.
-            timeless = task if getattr(task, "step_delay", None) is None else replace(task, run_after=None)
-            calls = backend.calls_of(timeless, plan.tags)
-            made[id(signature.task)] = task, calls
+            timeless = task if getattr(task, "run_delay", None) is None else replace(task, run_after=None)
+            calls, capture = backend.compiler_of(timeless, plan.tags), conf.settings.CONTEXT.CAPTURE
+            context = ambient.capture(capture, task) if capture else None
+            made[id(signature.task)] = task, calls, context
             # A workflow goes on where it is, also when its queues have moved.
             if existing is None or existing.database not in routing.homes(backend.config.project, task.queue_name):
                 databases.add(backend.database_of(task))
@@ -205,10 +210,10 @@ def _prepare(plan: Plan, backend: LeaseQueueBackend, uid: UUID) -> _Ready:
         parents = tuple(place + known if place >= 0 else -1 - place for place in after.places)
         takes = bool(parents) and not (signature.immutable or after.empty)
         inputs = {"many": after.many, "failed": after.tolerant} if takes else None
-        result, job = calls.prepare(args, signature.kwargs, next(ends), inputs)
+        result, job = calls.prepare(args, signature.kwargs, next(ends), inputs, context)
         limited = cast("Limited | None", job.limit)
         limit = None if limited is None else (limited.key, limited.values)
-        delay: timedelta | None = getattr(task, "step_delay", None)
+        delay: timedelta | None = getattr(task, "run_delay", None)
         delay_ms = None if delay is None else max(0, round(delay.total_seconds() * 1000))
         job = job._replace(limit=None, delay_ms=delay_ms)
         nodes.append(Node(task.queue_name, job, parents, after.tolerant, for_failure, name, limit))
@@ -267,7 +272,7 @@ class CurrentWorkflow(Adding, Plannable[Any]):
         return WorkflowResult(self.id, self._existing.backend, self._existing.database)
 
     def enqueue(self) -> WorkflowResult[Any]:
-        """Enqueue what was added, once, in the caller's transaction if there is one; see ``Workflow.enqueue``."""
+        """Enqueue the additions, once, in the caller's transaction if there is one; see ``Workflow.enqueue``."""
         result = super().enqueue()
         self._enqueued = True
         return result
@@ -298,7 +303,7 @@ async def acurrent_workflow() -> CurrentWorkflow:
     return await arun(_current())
 
 
-def _current() -> Steps[CurrentWorkflow]:
+def _current() -> Body[CurrentWorkflow]:
     control = running.get()
     if control is None:
         raise InvalidOption(

@@ -1,25 +1,23 @@
-"""Results of workflows: how far they are, what their jobs returned, and how to wait for them."""
+"""Results of workflows: progress, return values, and waiting."""
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Generic, NamedTuple
 from uuid import UUID
 
 from .. import engine
-from ..engine import NodeRow, WorkflowStatus, codec, payloads
+from ..engine import NodeRow, WorkflowStatus, clock, codec, payloads
 from ..engine.flow.figures import MAX_PAGE
 from ..engine.jobs.steps import workflow_event
 from ..engine.limits import check_timeout
-from ..engine.operation import Steps as Statements
-from ..engine.operation import operation
+from ..engine.operation import Statements, operation
 from ..engine.outage import away
 from ..enums import MemberState, WorkflowShape, WorkflowState
 from ..exceptions import InvalidOption, JobCancelled, JobFailed, WaitTimeout
 from ..notify.replies import work_in_place
-from ..twins import Steps, Twins, arun, either, run, sleep, sync, twin
+from ..twins import Body, Twins, arun, either, run, sleep, sync, twin
 from .api import DEFAULT_TASK_BACKEND_ALIAS, T, TaskResultDoesNotExist, TaskResultStatus, task_backends
 
 #: Seconds between two looks at a workflow that is waited for, at first and at most.
@@ -98,7 +96,7 @@ class WorkflowResult(Twins, Generic[T]):
         return await arun(self._status())
 
     @sync
-    def members(self) -> Steps[list[Member]]:
+    def members(self) -> Body[list[Member]]:
         """Return its jobs in the order in which they were added, and how they are.
 
         Raises:
@@ -114,7 +112,7 @@ class WorkflowResult(Twins, Generic[T]):
     amembers = twin(members)
 
     @sync
-    def step(self, name: str) -> Steps[StepResult]:
+    def step(self, name: str) -> Body[StepResult]:
         """Return one of its steps, by its name; ``result["resize"]`` is the same.
 
         Args:
@@ -143,7 +141,7 @@ class WorkflowResult(Twins, Generic[T]):
         return self.step(name)
 
     @sync
-    def results(self) -> Steps[list[Any]]:
+    def results(self) -> Body[list[Any]]:
         """Return what the jobs at its end returned, those that no other comes after, in order.
 
         Of a group these are all members, of a chain the last step, of a chord the callback.
@@ -162,7 +160,7 @@ class WorkflowResult(Twins, Generic[T]):
     aresults = twin(results)
 
     @sync
-    def wait(self, timeout: float = 30.0) -> Steps[T]:
+    def wait(self, timeout: float = 30.0) -> Body[T]:
         """Wait until all its jobs have ended and return its value.
 
         That of a chain is what its last step returned, of a chord what its callback did, of a group the list of what
@@ -180,7 +178,7 @@ class WorkflowResult(Twins, Generic[T]):
             JobFailed, JobCancelled: see ``results``; ``JobCancelled`` also if it is not there any more.
             InvalidOption: ``timeout`` is not allowed, or it waits for a transaction of the caller.
         """
-        deadline = time.monotonic() + check_timeout(timeout)
+        deadline = clock.monotonic() + check_timeout(timeout)
         if not self.enqueued:
             raise InvalidOption(
                 "the workflow is not enqueued before the transaction of the caller's data commits. Wait for it after"
@@ -194,7 +192,7 @@ class WorkflowResult(Twins, Generic[T]):
             found = yield from self._look()
             if found is not None:
                 return found[0]
-            left = deadline - time.monotonic()
+            left = deadline - clock.monotonic()
             if left <= 0:
                 raise WaitTimeout(self.id, timeout)
             yield sleep(min(pause, left))
@@ -203,7 +201,7 @@ class WorkflowResult(Twins, Generic[T]):
     await_all = twin(wait, "await_all")
 
     @sync
-    def cancel(self) -> Steps[int]:
+    def cancel(self) -> Body[int]:
         """Cancel it: jobs that have not started are taken out, those that run are told, and count as what they become.
 
         In the caller's transaction if there is one.
@@ -221,21 +219,21 @@ class WorkflowResult(Twins, Generic[T]):
         return workflow_event(self.id)
 
     def outcome(self) -> tuple[T] | None:
-        """Return what ``wait`` does, in a tuple; ``None`` if it goes on; errors are as of ``wait``."""
+        """Return the value of ``wait`` in a tuple; ``None`` if it goes on; errors are as of ``wait``."""
         return run(self._look())
 
     def _ask(self, operation: engine.Operation[Any]) -> Any:
         return either(engine.run, engine.arun, operation, self._database)
 
-    def _status(self) -> Steps[WorkflowStatus]:
+    def _status(self) -> Body[WorkflowStatus]:
         read = engine.get_workflow(UUID(self.id), project=_project_of(self.backend))
         found: WorkflowStatus | None = yield self._ask(read)
         if found is None:
             raise _missing(self.id)
         return found
 
-    def _ended(self, status: WorkflowStatus) -> Steps[list[tuple[str, Any]]]:
-        """Return the names of the jobs at its end, and what they returned."""
+    def _ended(self, status: WorkflowStatus) -> Body[list[tuple[str, Any]]]:
+        """Return the names and return values of its last jobs."""
         rows: list[NodeRow] = yield self._ask(_nodes(status.id))
         parents = {seq for row in rows if not row.for_failure for seq in row.parents or ()}
         named = zip(_names(rows), rows, strict=True)
@@ -248,7 +246,7 @@ class WorkflowResult(Twins, Generic[T]):
             raise JobFailed(failed.key or failed.seq, failed.error_type, failed.error)
         return (yield from self._values(ends))
 
-    def _values(self, named: list[tuple[str, NodeRow]]) -> Steps[list[tuple[str, Any]]]:
+    def _values(self, named: list[tuple[str, NodeRow]]) -> Body[list[tuple[str, Any]]]:
         for _, row in named:
             if not row.ended:
                 raise JobCancelled(row.key or row.seq, f"The result of job {row.key or row.seq} has expired.")
@@ -256,7 +254,7 @@ class WorkflowResult(Twins, Generic[T]):
         values = [None if row.result_json is None else codec.loads(row.result_json) for row in loaded]
         return [(name, value) for (name, _), value in zip(named, values, strict=True)]
 
-    def _look(self) -> Steps[tuple[T] | None]:
+    def _look(self) -> Body[tuple[T] | None]:
         """Return the value, ``None`` if it goes on or the database is away."""
         try:
             status = yield from self._status()
@@ -293,7 +291,7 @@ async def aget_workflow_result(workflow_id: str, backend: str = DEFAULT_TASK_BAC
     return await arun(_find(workflow_id, backend))
 
 
-def _find(workflow_id: Any, alias: str) -> Steps[WorkflowResult[Any]]:
+def _find(workflow_id: Any, alias: str) -> Body[WorkflowResult[Any]]:
     backend: Any = task_backends[alias]
     project = _project_of(alias)
     try:
@@ -320,7 +318,7 @@ def _missing(workflow_id: str) -> TaskResultDoesNotExist:
 
 
 def _names(rows: Sequence[NodeRow]) -> list[str]:
-    """Return what the steps of a workflow are called: names that were given go first, then those of functions."""
+    """Return the names of a workflow's steps: given names first, then those of functions."""
     names = [""] * len(rows)
     counts: Counter[str] = Counter()
     for place in sorted(range(len(rows)), key=lambda place: not rows[place].label):
@@ -339,7 +337,7 @@ def _nodes(workflow: int, *, results: bool = True) -> Statements[list[NodeRow]]:
     rows: list[NodeRow] = []
     while True:
         after = rows[-1].seq if rows else 0
-        page = yield from engine.workflow_nodes(workflow, after=after, size=MAX_PAGE, results=results).steps()
+        page = yield from engine.workflow_nodes(workflow, after=after, size=MAX_PAGE, results=results)
         rows += page
         if len(page) < MAX_PAGE:
             return sorted(rows, key=lambda row: row.place)

@@ -16,6 +16,12 @@ register = template.Library()
 register.filter("span", clock.span)
 
 
+@register.filter("linked")
+def link(text: object, address: str | None) -> SafeString | str:
+    """Return a link, or the text alone where there is no address."""
+    return format_html('<a href="{}">{}</a>', address, text) if address else str(text)
+
+
 @register.filter
 def count(value: int | None) -> str:
     """A number with its thousands apart, or ``unknown``."""
@@ -35,7 +41,7 @@ def ago(value: datetime | None) -> str:
     """Return how long ago something was, or in how long it will be."""
     if value is None:
         return "–"  # noqa: RUF001  (a dash, not a minus)
-    seconds = (clock.now() - value).total_seconds()
+    seconds = (clock.now() - clock.aware(value)).total_seconds()
     return f"{clock.span(seconds)} ago" if seconds >= 0 else f"in {clock.span(-seconds)}"
 
 
@@ -46,12 +52,12 @@ def moment(value: datetime | str | None) -> SafeString | str:
         text = value
         try:
             value = datetime.fromisoformat(text)
+            value = value if value.tzinfo else value.replace(tzinfo=UTC)
         except ValueError:  # what a program of the host wrote is shown as it is
             return text
     if not value:  # also where a row has no such column
         return "–"  # noqa: RUF001  (a dash, not a minus)
-    if timezone.is_naive(value):
-        value = value.replace(tzinfo=UTC)
+    value = clock.aware(value)
     local = timezone.localtime(value)
     words = f"{local:%Y-%m-%d %H:%M:%S}.{local.microsecond // 1000:03}"
     return format_html('<time datetime="{}">{}</time>', value.isoformat(), words)

@@ -1,6 +1,6 @@
-"""For tests of host projects: run enqueued jobs here and now, look at what was enqueued, move the queue's clock.
+"""For tests of host projects: run enqueued jobs in the test, inspect them, move the queue's clock.
 
-With pytest the fixture ``leasequeue`` is there as soon as the package is installed. With unittest::
+With pytest the installed package provides the fixture ``leasequeue``. With unittest::
 
     class MyTests(LeaseQueueTestMixin, TestCase):
         def test_mail(self):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from datetime import datetime
+from operator import itemgetter
 from typing import Any, NamedTuple, Self
 
 from asgiref.sync import sync_to_async
@@ -15,7 +16,7 @@ from ..conf import process
 from ..engine import HELD, clock, codec
 from ..engine.clock import Clock
 from ..exceptions import InvalidOption
-from ..models import JobState, LiveJob
+from ..models import FlowTurn, JobState, LiveJob, TurnKind
 from ..models import Queue as QueueRow
 from ..notify import close_listeners
 from ..queue.queue import Queue
@@ -23,7 +24,7 @@ from ..tasks.api import Task
 from ..tasks.arguments import encode
 from .running import JobRunner, Ran
 
-#: Jobs that one ``drain`` runs at most: more are a loop that enqueues itself.
+#: Jobs of one ``drain`` at most: more are probably a job that enqueues itself.
 MAX_JOBS = 10_000
 
 _ANY: Any = object()
@@ -43,11 +44,11 @@ class Seen(NamedTuple):
 
 
 class Harness:
-    """The queues in the hands of a test: without a worker process, in the test's own thread and connection.
+    """Runs and inspects jobs in a test's own thread and connection, without a worker.
 
-    So it works inside the transaction of a ``TestCase``, where no worker could see a job, as well as in tests with
-    ``transaction=True``. Jobs of Django tasks run as their worker would run them; for jobs of a ``Queue`` say with
-    ``handle`` what runs them. Inside a transaction ``enqueue_and_wait`` runs jobs itself in place of waiting.
+    So it works inside the transaction of a ``TestCase``, where no worker could see a job, and in tests with
+    ``transaction=True``. Jobs of Django tasks run as in a worker; set the function for jobs of a ``Queue`` with
+    ``handle``. Inside a transaction ``enqueue_and_wait`` runs jobs itself instead of waiting.
 
     Args:
         using: alias of the database; by default every one that may hold queues.
@@ -73,14 +74,14 @@ class Harness:
         close_listeners()
 
     def __call__(self) -> None:
-        """Run what is enqueued, in place of a caller's waiting."""
+        """Run enqueued jobs for a caller that would wait."""
         self.drain()
 
     # The clock
 
     @property
     def clock(self) -> Clock:
-        """The queue's clock, stopped from the first use on: every deadline, delay and TTL goes by it."""
+        """The queue's clock, stopped from the first use on: every deadline, delay and TTL uses it."""
         if self._clock is None:
             self._clock = self._held.enter_context(clock.hold())
         return self._clock
@@ -95,10 +96,10 @@ class Harness:
         """Stop the queue's clock and move it: ``advance(minutes=5)``; return the new time."""
         return self.clock.advance(**units)
 
-    # What was enqueued
+    # Inspection
 
     def enqueued(self, queue: Queue | str | None = None) -> list[Seen]:
-        """Return the jobs that were enqueued, in order: those that ``drain`` ran, and those that are there now.
+        """Return the enqueued jobs, in order: those that ``drain`` has run, and those that wait.
 
         Args:
             queue: only this one's.
@@ -116,7 +117,7 @@ class Harness:
                 payload = self._runner.payload(alias, project, name, row.data, body)
                 place = (row.seq, alias)
                 seen[place] = Seen(project, name, row.seq, row.key, row.name, row.tag, payload, place in seen)
-        wanted = None if queue is None else _place(queue)
+        wanted = None if queue is None else _queue_key(queue)
         return [job for _, job in sorted(seen.items()) if wanted is None or (job.project, job.queue) == wanted]
 
     def assert_enqueued(
@@ -144,12 +145,12 @@ class Harness:
             kwargs: the task's keyword arguments.
 
         Raises:
-            AssertionError: none fits, or another number than ``count``; it tells what there is.
+            AssertionError: none fits, or another number than ``count``; the message lists the jobs.
         """
         marks = {item: value for item, value in (("key", key), ("name", name), ("tag", tag)) if value is not _ANY}
         if isinstance(what, Task):
             there = [job for job in self.enqueued() if job.name == what.module_path]
-            # These are names of the task's own arguments here.
+            # For a task these are names of its own arguments.
             given = {"args": args, "kwargs": kwargs | marks}
             called = {item: encode(value) for item, value in given.items() if value}
             fits = [job for job in there if not called or _same(job.payload or {}, called)]
@@ -164,7 +165,9 @@ class Harness:
                 if (not args or job.payload in (args[0], _stored(args[0])))
                 and all(getattr(job, item) == value for item, value in marks.items())
             ]
-            looked_for = f"a job of {_place(what)[1]!r}" + (f" with {args[0]!r}" if args else "") + f" {marks or ''}"
+            looked_for = (
+                f"a job of {_queue_key(what)[1]!r}" + (f" with {args[0]!r}" if args else "") + f" {marks or ''}"
+            )
         if (count is None and not fits) or (count is not None and len(fits) != count):
             wanted = "at least one" if count is None else str(count)
             found = "\n".join(f"  {job.queue} {job.key or job.seq} {job.name or ''} {job.payload!r}" for job in there)
@@ -177,7 +180,7 @@ class Harness:
         """Assert that no job was enqueued, in one queue or in any.
 
         Raises:
-            AssertionError: it tells what there is.
+            AssertionError: there is one; the message lists the jobs.
         """
         there = self.enqueued(queue)
         if there:
@@ -186,7 +189,7 @@ class Harness:
     # Running
 
     def handle(self, queue: Queue | str, function: Callable[..., Any]) -> None:
-        """Say what runs the jobs of a queue.
+        """Set the function that runs the jobs of a queue.
 
         Args:
             queue: its handle or its name.
@@ -195,54 +198,65 @@ class Harness:
         self._runner.handle(queue, function)
 
     def drain(self, *queues: Queue | str, raise_errors: bool = False, advance: bool = False) -> list[Ran]:
-        """Run every job that is ready, and those that they enqueue, until there is none; return what became of each.
+        """Run every ready job, and the jobs that they enqueue, until there is none; return the outcomes.
 
-        One queue after the other, each in its order.
-
-        Delayed jobs, and retries that wait for their backoff, are not ready: move the clock with ``advance`` and drain
-        again.
+        It runs one queue after the other, each in its order. Delayed jobs, retries that wait for their backoff and jobs
+        that wait for their rate are not ready: move the clock with ``advance`` and drain again.
 
         Args:
             queues: only these; by default all.
-            raise_errors: whether what a job raises ends the draining. Else it is logged, and in the answer.
-            advance: when nothing is ready, move the clock to the time of the next delayed job, and go on: sleeps and
-                retries take no time. Waits for an event that does not come end by their timeout.
+            raise_errors: whether an error of a job ends the drain. Else it is logged, and in the outcome.
+            advance: when no job is ready, move the clock to the next delayed job or start of a rate and continue:
+                sleeps, retries and rates take no time; waits for an event that does not come end by their timeout.
 
         Raises:
-            AssertionError: nothing is known that could run a job; or more than 10,000 jobs ran.
+            AssertionError: no function is set for a job; or more than 10,000 jobs ran.
         """
-        places = [_place(queue) for queue in queues]
+        places = [_queue_key(queue) for queue in queues]
         ran: list[Ran] = []
-        while (found := self._runner.next(places)) is not None or (advance and self._skip(places)):
+        tried: set[tuple[str, int]] = set()
+        if advance:
+            self.freeze()
+        while (found := self._runner.next(places)) is not None or (advance and self._skip(places, tried)):
             if found is None:
                 continue
+            tried.clear()
             ran.append(self._runner.run(found, raise_errors=raise_errors))
             if len(ran) >= MAX_JOBS:
-                raise AssertionError(f"{MAX_JOBS} jobs ran and there are more: one that enqueues itself?")
+                raise AssertionError(f"drain() ran {MAX_JOBS} jobs and there are more: does one enqueue itself?")
         return ran
 
     def crash_after(self, step: str) -> None:
-        """Have the next run that does a step die behind its record: its job is delivered again.
+        """Let the next run of a step crash after its record: its job is delivered again.
 
         Args:
             step: its name, ``page#2`` for the second one of a name; or that of a sleep.
         """
         self._runner.crash_after = step
 
-    def _skip(self, places: Sequence[tuple[str, str]]) -> bool:
-        """Move the clock to when the next delayed job is due; return whether there is one."""
-        due = []
+    def _skip(self, places: Sequence[tuple[str, str]], tried: set[tuple[str, int]]) -> bool:
+        """Move the clock to the next delayed job or start of a rate; return whether there is one.
+
+        ``tried``: the keys of rates whose start came and made no job ready, as another limit holds it.
+        """
+        moments: list[tuple[datetime, tuple[str, int] | None]] = []
         for alias in self._runner.aliases():
-            # What waits for another job is not due at any time.
-            delayed = LiveJob.objects.using(alias).filter(state=JobState.DELAYED, available_at__lt=HELD)
+            # Jobs that wait for another job have no due time.
+            delayed = LiveJob.objects.using(alias).filter(
+                state=JobState.DELAYED, available_at__gt=self.clock.now, available_at__lt=HELD
+            )
+            starts = FlowTurn.objects.using(alias).filter(kind=TurnKind.ADMIT, at__gt=self.clock.now)
             if places:
                 ids = [row.pk for row in QueueRow.objects.using(alias) if (row.project, row.name) in places]
-                delayed = delayed.filter(queue_id__in=ids)
+                delayed, starts = delayed.filter(queue_id__in=ids), starts.filter(queue_id__in=ids)
             if (first := delayed.aggregate(first=Min("available_at"))["first"]) is not None:
-                due.append(first)
-        if due:
-            self.clock.now = max(self.clock.now, min(due))
-        return bool(due)
+                moments.append((first, None))
+            moments += [(at, (alias, key)) for key, at in starts.values_list("key", "at") if (alias, key) not in tried]
+        if moments:
+            self.clock.now, start = min(moments, key=itemgetter(0))
+            if start is not None:
+                tried.add(start)
+        return bool(moments)
 
     async def adrain(self, *queues: Queue | str, raise_errors: bool = False, advance: bool = False) -> list[Ran]:
         """Async twin of ``drain``."""
@@ -252,7 +266,7 @@ class Harness:
 _NOTHING = Seen("", "", 0, None, None, None, None, False)
 
 
-def _place(queue: Queue | str) -> tuple[str, str]:
+def _queue_key(queue: Queue | str) -> tuple[str, str]:
     return ("", queue) if isinstance(queue, str) else (queue.project, queue.name)
 
 

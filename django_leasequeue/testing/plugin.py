@@ -1,4 +1,4 @@
-"""The pytest plugin: the fixture ``leasequeue``. Nothing of Django is imported before a test asks for it."""
+"""The pytest plugin: the fixture ``leasequeue``. It imports Django only for tests that use it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def leasequeue() -> Iterator[Harness]:
-    """Return the queues in the hands of a test: ``drain``, ``assert_enqueued``, ``advance`` and more; see ``Harness``.
+    """Return a ``Harness``: ``drain``, ``assert_enqueued``, ``advance`` and more.
 
     The test needs the database in the usual way (``django_db``, with or without ``transaction=True``).
     """
@@ -26,17 +26,17 @@ def leasequeue() -> Iterator[Harness]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup() -> None:
-    """Have async calls use Django's connection: tests hold everything in a transaction that no other one sees."""
+    """Let async calls use Django's connection: only it sees a test's open transaction."""
     if "django" in sys.modules:
         from ..conf import process
 
         process.switches.django_connection = True
-        process.forget()  # what the test before this one saw in the database: it has undone what it did
+        process.forget()  # the test before has rolled its rows back
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_teardown(nextitem: pytest.Item | None) -> None:
-    """After the last test nothing listens any more: a connection would keep the test database from being removed."""
+    """After the last test close listeners: their connections would block the removal of the test database."""
     notify = sys.modules.get("django_leasequeue.notify")
     if nextitem is None and notify is not None:
         notify.close_listeners()

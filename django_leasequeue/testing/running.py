@@ -1,8 +1,9 @@
-"""Runs jobs in a test's own thread and connection, as a worker would."""
+"""Runs jobs in a test's own thread and connection, as in a worker."""
 
 from __future__ import annotations
 
 import logging
+from asyncio import CancelledError
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
@@ -18,18 +19,23 @@ from ..engine import LeasedJob, codec
 from ..engine.jobs.results import Progress, progress
 from ..engine.jobs.steps import emit_ended, wake_waiting
 from ..engine.queues import routing
+from ..exceptions import TransactionLeftOpen
 from ..models import Queue as QueueRow
 from ..queue.base import Handle, find_serializer
-from ..queue.consumer import FunctionHandler
+from ..queue.function_handler import FunctionHandler
 from ..queue.queue import Queue
 from ..tasks.handler import TaskHandler
 from ..worker.control import EndingName, GiveUp, Handler, JobControl
 from ..worker.durable import Crashed, Suspended
+from ..worker.edge import drop, error_of, open_on
 
 logger = logging.getLogger("django_leasequeue.testing")
 
-#: The name under which jobs are run.
+#: The name that holds jobs.
 NODE = "test"
+
+#: Errors that fail an attempt, as in a worker. Others end the drain: Ctrl-C, and those by which pytest fails or skips.
+_FAILURES = (Exception, SystemExit, CancelledError, GeneratorExit)
 
 
 class Ran(NamedTuple):
@@ -51,7 +57,7 @@ class Ran(NamedTuple):
 
 
 class PlacedJob(NamedTuple):
-    """A claimed job, and where it was."""
+    """A claimed job, with its database and project."""
 
     alias: str
     project: str
@@ -59,7 +65,7 @@ class PlacedJob(NamedTuple):
 
 
 class JobRunner:
-    """Claims jobs one by one and runs them: in one database, or in every one that may hold queues and is allowed."""
+    """Claims and runs jobs one by one, in one database or in all that may hold queues and that the test allows."""
 
     def __init__(self, using: str | None) -> None:
         self._using = using
@@ -68,7 +74,7 @@ class JobRunner:
         self._tasks: dict[str, TaskHandler] = {}
         #: Each delivery that was run, and its payload.
         self.ran: list[tuple[PlacedJob, Any]] = []
-        #: The step behind which the next run that does it breaks off.
+        #: The step after which its next run crashes.
         self.crash_after: str | None = None
 
     def handle(self, queue: Queue | str, function: Callable[..., Any]) -> None:
@@ -79,7 +85,7 @@ class JobRunner:
             self._handlers.pop(("", queue), None)
 
     def aliases(self) -> list[str]:
-        """Return the databases to look in; raise what Django or pytest-django does where the test may use none."""
+        """Return the databases to search; raise Django's or pytest-django's error if the test may use none."""
         if self._using:
             return [self._using]
         allowed = []
@@ -101,7 +107,7 @@ class JobRunner:
             queues = list(QueueRow.objects.using(alias).filter(type="queue").order_by("project", "name"))
             ids = [queue.pk for queue in queues]
             for again in range(2):
-                # What has ended in one queue may set a job of another free, one that was looked at before too.
+                # The end of a job in one queue may make a job of another one ready, also of one already searched.
                 after: tuple[str, str] | None = ("", "") if again else None
                 while after is not None:  # as the reaper does it: tasks that wait for others that have ended
                     after = engine.run(emit_ended(after, 1_000), alias)
@@ -116,7 +122,7 @@ class JobRunner:
         return None
 
     def run(self, found: PlacedJob, *, raise_errors: bool) -> Ran:
-        """Run a job and settle it; then raise its error, with ``raise_errors``."""
+        """Run a job and settle it; with ``raise_errors`` then raise its error."""
         alias, project, job = found
         handler = self._handler(found)
         control = JobControl(job, NODE, alias)
@@ -125,8 +131,13 @@ class JobRunner:
         self.ran.append((found, payload))
         ran = Ran(job.queue, job.seq, job.key, job.name, payload, "lost")
         try:
-            with _mended():
-                text = (async_to_sync(handler.arun) if handler.is_async(job) else handler.run)(job, control)
+            with _mended(), _edge(control):
+                if handler.is_async(job):
+                    text, left = async_to_sync(_arun)(handler, job, control)
+                    if left is not None:
+                        raise left
+                else:
+                    text = handler.run(job, control)
             ending = engine.Ending(
                 job.seq, job.token, result_json=text, body=control.result_body, result_ttl_ms=control.result_ttl_ms
             )
@@ -142,7 +153,9 @@ class JobRunner:
             return ran._replace(state="crashed")
         except Suspended:
             return ran._replace(state=_suspend(found, control))
-        except Exception as error:
+        except (*_FAILURES, BaseExceptionGroup) as error:
+            if control.suspension is not None:  # in a part of a coroutine, as of a TaskGroup
+                return ran._replace(state=_suspend(found, control))
             _keep_progress(found, control)
             state = _fail(found, handler, control, error)
             if raise_errors:
@@ -177,9 +190,17 @@ class JobRunner:
         back = engine.Release(job.seq, job.token, 0)
         engine.run(engine.release([back], NODE, project=project, unstarted=True), alias)
         raise AssertionError(
-            f"nothing is known that runs jobs of the queue {job.queue!r}: call"
+            f"no function is set for jobs of the queue {job.queue!r}: call"
             f" leasequeue.handle({job.queue!r}, function), or drain only other queues."
         )
+
+
+async def _arun(handler: Handler, job: LeasedJob, control: JobControl) -> tuple[str | None, SystemExit | None]:
+    """Run a job in the event loop; return an exit, which would end the loop."""
+    try:
+        return await handler.arun(job, control), None
+    except SystemExit as error:
+        return None, error
 
 
 def _function_handler(queue: Queue, function: Callable[..., Any]) -> FunctionHandler:
@@ -187,7 +208,7 @@ def _function_handler(queue: Queue, function: Callable[..., Any]) -> FunctionHan
 
 
 def _keep_progress(found: PlacedJob, control: JobControl) -> None:
-    """Store what the job reported last, as a worker's next renewal would."""
+    """Store the job's last progress, as a worker's next renewal would."""
     said = control.take_progress()
     if said is not None:
         job = found.job
@@ -226,8 +247,28 @@ def _fail(found: PlacedJob, handler: Handler, control: JobControl, error: BaseEx
 
 
 @contextmanager
+def _edge(control: JobControl) -> Iterator[None]:
+    """Fail a job that leaves a transaction open, as a worker does; the test's own transaction stays."""
+    depths = {wrapper: len(wrapper.atomic_blocks) for wrapper in connections.all(initialized_only=True)}
+    found: dict[str, str] = {}
+    try:
+        yield
+    finally:
+        for wrapper in connections.all(initialized_only=True):
+            depth = depths.get(wrapper, 0)
+            if not depth and (left := open_on(wrapper)):
+                found[wrapper.alias] = left
+                drop(wrapper)
+            while len(wrapper.atomic_blocks) > depth:
+                found[wrapper.alias] = "an open atomic()"
+                wrapper.atomic_blocks[-1].__exit__(TransactionLeftOpen, None, None)
+    if error := error_of(control, found):
+        raise error
+
+
+@contextmanager
 def _mended() -> Iterator[None]:
-    """Let a job's database error break only the job, as in a worker, not the transaction that the test runs in."""
+    """Let a job's database error break only the job, as in a worker, and not the test's transaction."""
     with ExitStack() as stack:
         for alias in connections:
             connection = connections[alias]
@@ -238,7 +279,7 @@ def _mended() -> Iterator[None]:
 
 @contextmanager
 def _savepoint(connection: BaseDatabaseWrapper) -> Iterator[None]:
-    """Undo what a job wrote only where that has to be: a worker is in autocommit mode."""
+    """Roll a job's writes back only if it broke the transaction: a worker is in autocommit mode."""
     mark = connection.savepoint()
     assert mark is not None, "there is one in an atomic block"
     try:
@@ -249,8 +290,8 @@ def _savepoint(connection: BaseDatabaseWrapper) -> Iterator[None]:
             connection.set_rollback(False)
         raise
     else:
-        # A job that swallowed a database error outside of an atomic block of its own has broken the transaction: the
-        # next statement says so.
+        # A job that swallowed a database error outside its own atomic block has broken the transaction: the next
+        # statement raises.
         if not _broken(connection):
             connection.savepoint_commit(mark)
 

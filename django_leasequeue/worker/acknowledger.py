@@ -1,4 +1,4 @@
-"""The acknowledger: tells the database how runs ended, many with one statement."""
+"""The acknowledger: writes how runs ended to the database, many with one statement."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from datetime import datetime
 from functools import partial
 
 import psycopg
-from django.db import close_old_connections
 
 from ..engine import Ending, Failure, LeasedJob, Outcome, Release, Settled, finish, release
 from ..engine.jobs.results import Progress, progress
@@ -19,7 +18,8 @@ from ..exceptions import LeaseQueueError
 from ..notify.alarms import Alarm
 from .buffer import take_from
 from .control import EndingName, JobControl
-from .leases import FLOW
+from .edge import connected_threads, tidy_connections
+from .leases import FLOW, SUSPECT
 from .link import DatabaseLink
 from .logs import JOBS, about
 from .run import COMPLETED, FAILED, RETRY, STOPPED, SUSPENDED, UNSTARTED, Entry, plain_failure, trace_of
@@ -27,26 +27,26 @@ from .state import WorkerState
 
 logger = logging.getLogger("django_leasequeue.worker")
 
-#: Seconds between looks of the lead while all that has ended is of claims that the helper settles.
-APART = 0.01
+#: Seconds between polls of the lead while the helper settles every claim that has ended jobs.
+LEAD_POLL = 0.01
 
 
 class Acknowledger:
-    """Settles what is in ``state.ended``. ``run`` is the body of a thread.
+    """Settles the entries of ``state.ended``. ``run`` is the body of a thread.
 
-    While threads have more to do it collects for a few milliseconds, or until a statement's worth is there; as soon as
-    nothing more is to be started it goes at once, so that who waits for an answer has it.
+    While threads have more jobs it collects entries for a few milliseconds, or until they fill a statement. With no job
+    left to start it settles at once: a caller may wait for the result.
     """
 
     def __init__(self, state: WorkerState) -> None:
         self.done, self.wakeup = state.ended, state.acknowledger
         self._state = state
         self._buffer = state.buffer
-        # When there is much a helper settles, too: while one waits for the disk, the other is computing.
+        # Under load a helper settles, too: one computes while the other waits for the disk.
         self._links = [DatabaseLink(state.options.database, "ack", state.node, state.outage) for _ in range(2)]
         self._helper = Alarm()
         #: By session: the claims with limits or workflows that it settles now.
-        self._at_work: dict[DatabaseLink, set[int]] = {link: set() for link in self._links}
+        self._settling_claims: dict[DatabaseLink, set[int]] = {link: set() for link in self._links}
         self._taking = threading.Lock()
         self._closing = False
 
@@ -60,7 +60,7 @@ class Acknowledger:
 
     def run(self) -> None:
         helper = self._state.start_thread("acknowledger", partial(self._help, self._links[1]))
-        # The worker hears of this thread's error before the helper is joined.
+        # ``attend`` reports an error of this thread before the helper is joined.
         self._state.attend("acknowledger", partial(self._lead, self._links[0]))
         self._closing = True
         self._helper.wake()
@@ -70,7 +70,7 @@ class Acknowledger:
         with closing(link):
             while self._gather():
                 if not self._settle_some(link):
-                    self.wakeup.wait(APART)
+                    self.wakeup.wait(LEAD_POLL)
 
     def _help(self, link: DatabaseLink) -> None:
         with closing(link):
@@ -80,21 +80,21 @@ class Acknowledger:
                     pass
 
     def _gather(self) -> bool:
-        """Wait until it is time for a statement; return False when there will be none."""
+        """Wait until it is time for a statement; return False at the end."""
         while not self.done:
             if self._closing:
                 return False
             self.wakeup.doze(None, lambda: self.done or self._closing)
         options = self._state.options
         if options.ack_ms and len(self.done) < options.ack_batch and self._buffer.jobs:
-            # Rung when a thread finds nothing more to start.
+            # A thread without a next job ends this wait.
             self.wakeup.wait(options.ack_ms / 1_000)
         return True
 
     def _settle_some(self, link: DatabaseLink) -> bool:
-        """Settle one statement's worth; let the helper begin with what is left, if that is as much again.
+        """Settle the entries of one statement, and wake the helper if as many are left.
 
-        Return whether there was any that the other session is not settling.
+        Return False if the other session settles the claims of all of them.
         """
         done, options = self.done, self._state.options
         count = min(len(done), options.ack_batch)
@@ -105,36 +105,40 @@ class Acknowledger:
                 self._helper.wake()
             self._store_progress(entries, link)
             ended = [entry for entry in entries if entry[0] <= FAILED]
-            self._isolate(ended, self._finish, link)
+            self._settle_bisecting(ended, self._finish, link)
             if len(ended) < len(entries):
-                self._isolate([entry for entry in entries if entry[0] in (RETRY, STOPPED)], self._release, link)
-                self._isolate([entry for entry in entries if entry[0] == UNSTARTED], self._return, link)
-                self._isolate([entry for entry in entries if entry[0] == SUSPENDED], self._suspend, link)
+                for kinds, settle in (
+                    ((RETRY, STOPPED), self._release),
+                    ((UNSTARTED,), self._return),
+                    ((SUSPENDED,), self._suspend),
+                ):
+                    self._settle_bisecting([entry for entry in entries if entry[0] in kinds], settle, link)
         finally:
             self._state.settle(-count)
-            limited, self._at_work[link] = bool(self._at_work[link]), set()
+            limited, self._settling_claims[link] = bool(self._settling_claims[link]), set()
             # Receivers of signals may have used Django's connection: as after a request.
-            close_old_connections()
+            if threading.get_ident() in connected_threads:
+                tidy_connections()
         fetcher = self._buffer.fetcher
-        # The end of a job under a limit makes the next one ready: this worker knows first, and fills its slot soonest.
+        # The end of a job under a limit makes the next one ready: this worker knows it first.
         if limited and link is not self._links[0]:
-            self.wakeup.wake()  # the lead may wait for the rest of these claims
+            self.wakeup.wake()  # the lead may wait for these claims
         ending = options.burst or options.max_jobs > 0 or self._state.draining.is_set()
         if limited or fetcher.sleeping or (ending and self._state.empty):
             fetcher.wake()
         return bool(entries)
 
     def _take(self, count: int, link: DatabaseLink) -> list[Entry]:
-        """Take out what is ours to settle; what was lost or given back meanwhile is left alone.
+        """Take out the entries to settle now, and drop those of jobs that were lost or given back meanwhile.
 
-        Jobs of a claim with limits that the other session settles stay, too: a second statement on that claim would
-        wait for the first, which looks for the next jobs of their keys.
+        Entries of a claim with limits that the other session settles stay: a second statement on that claim would wait
+        for the first, which looks for the next jobs of their keys.
         """
         held = self._state.held
         entries: list[Entry] = []
         left: list[Entry] = []
         with self._taking:
-            busy = set[int]().union(*self._at_work.values())
+            busy = set[int]().union(*self._settling_claims.values())
             for _ in range(count):
                 try:
                     entry = self.done.popleft()
@@ -146,14 +150,14 @@ class Acknowledger:
                     entries.append(entry)
                 elif entry[0] != UNSTARTED:
                     self._state.figures.add(lost=1)
-                    if entry[2] is None or entry[2].reason != "cancelled":  # of those the keeper has said it
+                    if entry[2] is None or entry[2].reason != "cancelled":  # the keeper has logged those
                         _log_lost(entry[1], "the lease was gone")
             self.done.extendleft(reversed(left))
-            self._at_work[link] = {entry[1].token for entry in entries if entry[1].flags & FLOW}
+            self._settling_claims[link] = {entry[1].token for entry in entries if entry[1].flags & FLOW}
         return entries
 
     def _store_progress(self, entries: list[Entry], link: DatabaseLink) -> None:
-        """Store what jobs said since leases were renewed last: the end of a job is the last chance."""
+        """Store the progress since leases were renewed last: the end of a job is the last chance."""
         pending = [
             Progress(job.seq, job.token, value[0])
             for _, job, control, *_ in entries
@@ -166,10 +170,10 @@ class Acknowledger:
         except (psycopg.Error, LeaseQueueError):
             logger.warning("The last progress of jobs is not kept", exc_info=True, extra={"jobs": len(pending)})
 
-    def _isolate(
+    def _settle_bisecting(
         self, entries: list[Entry], settle: Callable[[list[Entry], DatabaseLink], None], link: DatabaseLink
     ) -> None:
-        """Settle entries; when the database refuses them for their content, find the one it refuses."""
+        """Settle entries; if the database refuses their content, halve them until the refused one is found."""
         if not entries:
             return
         try:
@@ -177,18 +181,18 @@ class Acknowledger:
         except (psycopg.Error, LeaseQueueError) as error:
             if len(entries) > 1:
                 middle = len(entries) // 2
-                self._isolate(entries[:middle], settle, link)
-                self._isolate(entries[middle:], settle, link)
+                self._settle_bisecting(entries[:middle], settle, link)
+                self._settle_bisecting(entries[middle:], settle, link)
             else:
                 self._refused(entries[0], error, link)
 
     def _refused(self, entry: Entry, error: Exception, link: DatabaseLink) -> None:
         kind, job, control, *_ = entry
         if kind in (COMPLETED, FAILED):
-            logger.warning("The end of a job was refused: it is tried again", extra=about(job, error=str(error)))
+            logger.warning("A job is tried again: its result was refused", extra=about(job, error=str(error)))
             if control is not None:
                 control.error = error
-            self._isolate([(RETRY, job, control, plain_failure(error), None)], self._release, link)
+            self._settle_bisecting([(RETRY, job, control, plain_failure(error), None)], self._release, link)
         else:
             logger.error("A job could not be given back: its lease will expire", exc_info=error, extra=about(job))
 
@@ -205,31 +209,31 @@ class Acknowledger:
         settled = link.run(finish(endings, self._state.node, project=self._state.options.project))
         again = link.losses > losses
         completed = failed = lost = 0
-        tell = self._tell
         outcomes = settled.outcomes
         for kind, job, control, value, _ in entries:
             outcome = outcomes.get(job.seq, Outcome.OK)
-            # With the connection the answer was lost, not the commit: the job is finished, and not there any more.
+            # The answer was lost with the connection, not the commit: the job is finished and gone.
             if outcome is not Outcome.OK and not (again and outcome is Outcome.NOT_FOUND):
                 lost += 1
                 _log_lost(job, outcome)
             elif kind == COMPLETED:
                 completed += 1
-                tell(job, "completed", value)
+                self._notify_handler(job, "completed", value)
             else:
                 failed += 1
                 _log_failure(logging.ERROR, "Job failed for good", job, value, control)
-                tell(job, "failed", None, value)
+                self._notify_handler(job, "failed", None, value)
         self._state.figures.add(completed=completed, failed=failed, lost=lost)
 
     def _give_back(
         self, entries: list[Entry], link: DatabaseLink, *, unstarted: bool = False, keeping: Sequence[int] | None = None
     ) -> Settled:
-        """Release jobs: suspended ones, of which some are ``keeping`` the slots of their limits, or others."""
-        releases = [
-            Release(job.seq, job.token, delay, failure, *_run_facts(None if unstarted else control))
-            for _, job, control, failure, delay in entries
-        ]
+        """Release jobs; ``keeping``: they are suspended, and these keep the slots of their limits."""
+        releases = []
+        for kind, job, control, failure, delay in entries:
+            ran_ms, ttl_ms = _run_facts(None if unstarted else control)
+            suspect = _suspect(kind, job, control)
+            releases.append(Release(job.seq, job.token, delay, failure, ran_ms, ttl_ms, suspect))
         settling = release(
             releases,
             self._state.node,
@@ -245,29 +249,29 @@ class Acknowledger:
         settled = self._give_back(entries, link)
         again = link.losses > losses
         figures = self._state.figures
-        if any(place.state == "delayed" for place in settled.released.values()):
+        if any(released.state == "delayed" for released in settled.released.values()):
             self._state.due_changed = True
             self._buffer.fetcher.wake()
         for kind, job, control, failure, _ in entries:
-            place = settled.released.get(job.seq)
-            if place is None:
-                # With the connection the answer was lost, not the commit.
+            released = settled.released.get(job.seq)
+            if released is None:
+                # The answer was lost with the connection, not the commit.
                 if not again:
                     self._lost(job, settled)
                 continue
             if kind == STOPPED:
                 figures.add(returned=1)
                 continue
-            if place.state == "dead":
+            if released.state == "dead":
                 figures.add(failed=1)
                 _log_failure(logging.ERROR, "Job is dead after its last try", job, failure, control)
-                self._tell(job, "dead", None, failure, place.available_at)
+                self._notify_handler(job, "dead", None, failure, released.available_at)
             else:
                 figures.add(retried=1)
                 _log_failure(logging.WARNING, "Job failed and will be tried again", job, failure, control)
-                self._tell(job, "failing", None, failure, place.available_at)
+                self._notify_handler(job, "failing", None, failure, released.available_at)
 
-    def _tell(
+    def _notify_handler(
         self,
         job: LeasedJob,
         ending: EndingName,
@@ -280,11 +284,11 @@ class Acknowledger:
                 job, ending, result_json=result_json, failure=failure, available_at=available_at
             )
         except Exception:
-            logger.exception("The handler raised when it was told of a job's end", extra={"seq": job.seq})
+            logger.exception("The method settled() of the handler raised", extra={"seq": job.seq})
 
     def _return(self, entries: list[Entry], link: DatabaseLink) -> None:
         for _, job, control, *_ in entries:
-            if control is not None:  # its handler had it already
+            if control is not None:  # its handler has begun to prepare it
                 self._state.leases.was_late(job)
         settled = self._give_back(entries, link, unstarted=True)
         self._state.figures.add(returned=sum(not self._lost(job, settled) for _, job, *_ in entries))
@@ -318,10 +322,17 @@ def _log_failure(level: int, message: str, job: LeasedJob, failure: Failure, con
     )
 
 
+def _suspect(kind: int, job: LeasedJob, control: JobControl | None) -> bool:
+    """Return whether a released job is a suspect: its process died, or it was one and has not run to its end."""
+    if kind in (UNSTARTED, STOPPED):
+        return bool(job.flags & SUSPECT)
+    return control is not None and control.process_died
+
+
 def _run_facts(control: JobControl | None) -> tuple[int | None, int | None]:
     return (None, None) if control is None else (control.ran_ms, control.result_ttl_ms)
 
 
 def _log_lost(job: LeasedJob, why: str) -> None:
-    after = "it was taken out" if why == Outcome.NOT_FOUND else "it will run again"
-    logger.warning("Lease lost: what the job did does not count, %s", after, extra=about(job, why=why))
+    after = "it was cancelled or removed" if why == Outcome.NOT_FOUND else "it will run again"
+    logger.warning("Lease lost: the result of the job is dropped, %s", after, extra=about(job, why=why))

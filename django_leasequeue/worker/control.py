@@ -1,4 +1,4 @@
-"""The seam between the worker and what runs its jobs: a handler, and the control by which a job asks and tells."""
+"""The interface between the worker and its handler: the handler runs jobs, ``JobControl`` is a job's side of it."""
 
 from __future__ import annotations
 
@@ -15,20 +15,21 @@ from typing import Any, Literal, NamedTuple, Protocol
 from ..engine import Failure, LeasedJob, codec
 from ..engine.jobs.results import MAX_PROGRESS_BYTES
 from ..exceptions import LeaseQueueError, NotBegun, PayloadTooLarge
+from . import forked
 from .durable import DurableControl
 from .steps import JobSteps
 
 Reason = Literal["", "lease_lost", "cancelled", "timeout", "stopping"]
-#: What became of a job: done, failed for good, failed and to be tried again, dead after its last try.
+#: The outcome of a run: done, failed for good, failed and to be retried, dead after the last try.
 EndingName = Literal["completed", "failed", "failing", "dead"]
 
 
 class JobAborted(LeaseQueueError):
-    """The job was told to stop; ``reason`` says why."""
+    """The job must stop; ``reason`` says why."""
 
     def __init__(self, reason: str) -> None:
         self.reason = reason
-        super().__init__(f"The job was told to stop: {reason}.")
+        super().__init__(f"The job must stop: {reason}.")
 
 
 class JobTimeout(JobAborted):
@@ -36,40 +37,59 @@ class JobTimeout(JobAborted):
 
     def __init__(self, seconds: float | None = None) -> None:
         super().__init__("timeout")
-        #: The timeout; ``None`` while it is not known, in the handler it was raised into.
+        #: The timeout; ``None`` inside the handler that it was raised into.
         self.seconds = seconds
         if seconds is not None:
             self.args = (f"The job ran longer than its timeout of {seconds:g} s.",)
 
 
+class HeldLease(Protocol):
+    """A lease that a worker holds."""
+
+    @property
+    def until(self) -> float:
+        """Until when it surely lasts (monotonic)."""
+
+
+class _Unbounded:
+    until = math.inf
+
+
+UNBOUNDED: HeldLease = _Unbounded()
 _guard = threading.Lock()
 
 
 class JobControl(DurableControl):
-    """The means by which a running job asks and tells its worker. One per run, made by the worker."""
+    """A running job's interface to its worker: reason to stop, progress, steps. The worker makes one for each run."""
 
-    # Values of the class until a run has its own: most runs never do, and setting ten for each is a good part of a run.
+    # Defaults of the class: most runs set none of these, and ten assignments are a good part of a short run.
     #: The reason to stop: ``lease_lost``, ``cancelled``, ``timeout``, ``stopping``; empty while there is none.
     reason: Reason = ""
     _event: threading.Event | None = None
     _calls: tuple[Callable[[], object], ...] = ()
     _progress: list[Any] | None = None
-    #: A handler may set these: bytes to keep with the result, and how long to keep it.
+    #: For handlers to set: bytes to keep with the result, and for how long.
     result_body: bytes | None = None
     result_ttl_ms: int | None = None
     #: How long the handler ran; for the worker.
     ran_ms: int | None = None
     #: The exception that ended the run, for its log line.
     error: BaseException | None = None
-    #: Breaks the run off when its lease is lost or its time is over; for the worker.
+    #: Aborts the run when its lease is lost or its time is over; for the worker.
     on_lost: Callable[[], object] | None = None
+    #: The lease, as the worker knows it; for handlers whose run goes on elsewhere.
+    lease: HeldLease = UNBOUNDED
+    #: Restarts the timeout at a time (monotonic); for handlers with a long preparation.
+    restart_clock: Callable[[float], object] | None = None
     #: The alias of the job's database, where it is not that of the settings.
     using: str | None = None
     _steps: JobSteps | None = None
     #: Until when its function may begin (monotonic); for the worker.
     begins_by = math.inf
-    #: Whether the handler has ended the job itself, in a transaction of its own; for the worker.
-    settled = False
+    #: Whether the handler settles the job in the transaction of the run, and whether it has done so; for the worker.
+    ends_in_transaction = settled = False
+    #: Whether the run's own process has died; for the worker.
+    process_died = False
 
     def __init__(self, job: LeasedJob, node: str, using: str | None = None) -> None:
         self.job = job
@@ -108,12 +128,11 @@ class JobControl(DurableControl):
             raise JobTimeout if self.reason == "timeout" else JobAborted(self.reason)
 
     def begin(self) -> None:
-        """Raise if the job is to stop, or must not begin so late; for handlers, right before they call the function."""
+        """Raise if the job is to stop or begins too late; for handlers, right before they call the function."""
         if self.reason:
             self.raise_if_aborted()
         if self.begins_by < math.inf and time.monotonic() > self.begins_by:
-            late = "it was prepared for longer than its rate allows; the next time it begins however long it takes"
-            error = NotBegun(late)
+            error = NotBegun("its preparation took longer than its rate allows; next time it begins however late")
             error.back_after_ms = 0
             raise error
 
@@ -124,16 +143,17 @@ class JobControl(DurableControl):
         return self._steps
 
     def returned(self) -> None:
-        """Note that the task has returned: it may have caught ``Suspended``, or not know some of its steps any more."""
+        """Check a task that has returned: it may have caught ``Suspended``, or skipped steps of an earlier delivery."""
+        forked.leave_if_child()
         if self.suspension is not None:
             self.raise_if_suspended()
         if self._steps is not None:
             self._steps.warn_of_unknown()
 
     def set_progress(self, value: Any) -> None:
-        """Say how far the job is: any JSON.
+        """Report how far the job is: any JSON.
 
-        The last value counts; it is stored with the next renewal of leases, and at the job's end.
+        The last value counts; the worker stores it with the next renewal of leases and at the job's end.
 
         Raises:
             InvalidOption: it is not JSON, or more than 64 KiB.
@@ -143,18 +163,16 @@ class JobControl(DurableControl):
         self._progress = [value]
 
     def take_progress(self) -> list[Any] | None:
-        """Return the progress that was said since the last call, in a list, or ``None``. For the worker."""
-        said = self._progress
-        if said is not None:
-            self._progress = None
-        return said
+        """Return the progress since the last call, in a list, or ``None``. For the worker."""
+        value, self._progress = self._progress, None
+        return value
 
     def keep_progress(self, value: Any) -> None:
-        """Take back a progress that could not be stored, unless there is a newer one. For the worker."""
+        """Put back a progress that could not be stored, unless there is a newer one. For the worker."""
         self._progress = self._progress or [value]
 
     def abort(self, reason: Reason) -> None:
-        """Tell the job to stop; the first reason stays. For the worker."""
+        """Ask the job to stop; the first reason stays. For the worker."""
         with _guard:
             if self.reason:
                 return
@@ -199,7 +217,7 @@ class Handler(Protocol):
         """Run the job in the worker's event loop; return its result as JSON text (``None``: null)."""
 
     def failed(self, job: LeasedJob, error: BaseException) -> tuple[Failure, Retry | GiveUp]:
-        """Say what is kept of an error and whether the job is tried again. Runs in the thread of the job."""
+        """Return the failure to keep and whether to retry. Runs in the thread of the job."""
 
     def settled(
         self,
@@ -210,10 +228,9 @@ class Handler(Protocol):
         failure: Failure | None = None,
         available_at: datetime | None = None,
     ) -> None:
-        """Hear what the database has accepted: here signals are sent.
+        """Receive the outcome that the database has accepted; send signals here.
 
-        Called once a run, from the worker's acknowledging thread, for every job: it must cost nothing when no receiver
-        listens. ``ending``: ``completed``, with what ``run`` returned; or, with what ``failed`` made of the error,
-        ``failed`` (for good, by ``GiveUp``), ``failing`` (to be tried again at ``available_at``, ``None``: at once), or
-        ``dead`` (it was tried for the last time).
+        The worker's acknowledging thread calls it once for each run, so it must cost nothing without receivers.
+        ``ending``: ``completed``, with the value of ``run``; or, with the failure of ``failed``, ``failed`` (for good,
+        by ``GiveUp``), ``failing`` (a retry at ``available_at``, ``None``: at once), or ``dead`` (no retries left).
         """

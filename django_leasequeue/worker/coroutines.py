@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import logging
 import threading
 import time
 from collections import deque
 from collections.abc import Set
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
-from asgiref.sync import sync_to_async
+from django.db import connections
 
 from ..engine import LeasedJob
 from ..engine.pool import close_pools
+from . import forked
 from .control import JobControl, JobTimeout
+from .edge import SyncParts, judged, tidy_connections
 from .run import COMPLETED, UNSTARTED, Entry, RunAlarm, failed
 from .state import WorkerState
-from .threads import connected_threads, tidy_connections
+
+logger = logging.getLogger("django_leasequeue.worker")
 
 #: Seconds without an async job after which the fetcher claims nothing for coroutines.
 RECENT = 10.0
@@ -29,55 +34,69 @@ class CoroutinePool:
 
     def __init__(self, state: WorkerState) -> None:
         self._state = state
-        #: Whether a job is on its way from ``jobs`` to ``running``.
-        self.starting = False
         self.jobs: deque[LeasedJob] = deque()
+        #: No job starts: the next free slot is for a job of a rate.
+        self.paused = False
         self._most = state.options.coroutines
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._used_at = float("-inf")
-        #: The thread in which asgiref runs the sync parts of coroutines (the ORM's among them).
-        self._sync_thread = 0
+        #: The thread in which the sync parts of coroutines run (the ORM's among them).
+        self._sync_thread = ThreadPoolExecutor(1, "leasequeue-sync")
+        #: Whether the last jobs used that thread, so that connections may have to be closed.
+        self._untidy = False
+        self._stopping = asyncio.Event()
 
     def idle(self) -> int:
-        """The number of async jobs that could start now; 0 if there were none lately."""
-        if time.monotonic() - self._used_at > RECENT:
-            return 0
+        """The number of async jobs that could start now; 0 without recent ones."""
+        return 0 if time.monotonic() - self._used_at > RECENT else self.free
+
+    @property
+    def free(self) -> int:
         return self._most - len(self._state.coroutines)
 
-    def put(self, jobs: list[LeasedJob]) -> None:
+    def put(self, jobs: list[LeasedJob], first: bool = False) -> None:
         self._used_at = time.monotonic()
-        self.jobs.extend(jobs)
+        if first:
+            self.jobs.extendleft(reversed(jobs))
+        else:
+            self.jobs.extend(jobs)
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
             self._thread = self._state.start_thread("coroutines", partial(self._run, self._loop))
         self._loop.call_soon_threadsafe(self._pump)
 
-    def put_alone(self, job: LeasedJob) -> None:
-        self.jobs.appendleft(job)
-        self.put([])
-
     def resume(self) -> None:
+        self.paused = False
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._pump)
 
     def stop(self, timeout: float) -> bool:
         if self._loop is None or self._thread is None:
             return True
-        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._loop.call_soon_threadsafe(self._stopping.set)
         self._thread.join(timeout)
         return not self._thread.is_alive()
 
     def _run(self, loop: asyncio.AbstractEventLoop) -> None:
         asyncio.set_event_loop(loop)
         try:
-            self._sync_thread = loop.run_until_complete(sync_to_async(threading.get_ident)())
-            loop.run_forever()
-            loop.run_until_complete(self._wind_up())
+            main = loop.create_task(self._until_stopped())
+            while not main.done():
+                try:
+                    loop.run_until_complete(main)
+                except (SystemExit, KeyboardInterrupt) as error:
+                    if main.done():
+                        raise
+                    # In asyncio such an error of any task ends the loop. The job gets it from its own await, and fails.
+                    logger.warning("A task of an async job raised %r: the loop continues", error)
         finally:
+            self._sync_thread.submit(connections.close_all)
+            self._sync_thread.shutdown(wait=False)
             loop.close()
 
-    async def _wind_up(self) -> None:
+    async def _until_stopped(self) -> None:
+        await self._stopping.wait()
         # The jobs first: pools need tasks of their own to close their connections.
         await self._cancel({*self._state.coroutines})
         await close_pools()
@@ -96,40 +115,39 @@ class CoroutinePool:
     def _pump(self) -> None:
         loop, held = self._loop, self._state.held
         assert loop is not None
-        while self.jobs and len(self._state.coroutines) < self._most:
-            self.starting = True
+        while self.jobs and not self.paused and len(self._state.coroutines) < self._most:
             try:
                 job = self.jobs.popleft()
-            except IndexError:
-                self.starting = False
+            except IndexError:  # the worker stops and took them
                 return
             if held.get(job.seq) is not job:
                 continue  # lost or given back before it started
-            if not self._state.admits(job):
-                self.jobs.appendleft(job)
-                self.starting = False
-                return
             control = JobControl(job, self._state.node, self._state.options.database)
-            task = loop.create_task(self._one(job, control), context=contextvars.Context())
+            context, parts = contextvars.Context(), SyncParts(self._sync_thread)
+            context.run(parts.install)
+            task = loop.create_task(self._one(job, control, parts), context=context)
             self._state.coroutines[task] = (control, time.monotonic())
             task.add_done_callback(self._ended)
-        self.starting = False
-        if not self.jobs and self._state.buffer.fetcher.sleeping:
+        if (self.paused or not self.jobs) and self._state.buffer.fetcher.sleeping:
             self._state.buffer.fetcher.wake()
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         del self._state.coroutines[task]
         self._pump()
+        if self._untidy and not self._state.coroutines:
+            # Not before: another one may read a cursor of the connection that they share.
+            self._untidy = False
+            self._sync_thread.submit(tidy_connections)
         if self._state.acknowledger.sleeping or not self.jobs:
             self._state.acknowledger.wake()
 
-    async def _one(self, job: LeasedJob, control: JobControl) -> None:
+    async def _one(self, job: LeasedJob, control: JobControl, parts: SyncParts) -> None:
         handler = self._state.handler
         task = asyncio.current_task()
         assert task is not None
         control.on_lost = partial(asyncio.get_running_loop().call_soon_threadsafe, task.cancel)
-        # After that: from then on the run is broken off when its lease ends.
-        given_back = self._state.held.get(job.seq) is not job  # before it was shown among the running ones
+        # After that: from then on the end of its lease cancels the run.
+        given_back = self._state.held.get(job.seq) is not job  # before it was among the running jobs
         if given_back or control.reason in ("lease_lost", "cancelled") or self._state.leases.over(job):
             control.on_lost = None
             self._state.ended.append((UNSTARTED, job, None, None, 0))
@@ -147,6 +165,7 @@ class CoroutinePool:
             entry: Entry = (COMPLETED, job, control, await handler.arun(job, control), None)
             control.ran_ms = int((time.monotonic() - since) * 1_000)
         except BaseException as caught:  # noqa: BLE001  (a job may raise anything)
+            forked.leave_if_child()
             control.ran_ms = int((time.monotonic() - since) * 1_000)
             error = caught
             if isinstance(caught, asyncio.CancelledError) and control.reason == "timeout":
@@ -156,8 +175,10 @@ class CoroutinePool:
             control.on_lost = None
             if alarm is not None:
                 self._state.timekeeper.forget(alarm)
+        forked.leave_if_child()
+        self._untidy = self._untidy or parts.used
+        if parts.kept:
+            entry = judged(entry, handler, *await asyncio.wrap_future(parts.close()))
         self._state.journal.ended(job)
         self._state.journal.free(slot)
         self._state.ended.append(entry)
-        if self._sync_thread in connected_threads:
-            await sync_to_async(tidy_connections)()

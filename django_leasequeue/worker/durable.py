@@ -1,4 +1,4 @@
-"""Durable control of a running job: steps that run once, sleeps, waits for events, replacement by another call."""
+"""Durable control of a running job: steps, sleeps, waits for events, replacement by another call."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class Suspended(BaseException):
-    """The job gives its place up until its time or its event comes. Raised in the handler; it is no failure."""
+    """The job is suspended until its time or its event comes. Raised in the handler; not a failure."""
 
 
 class Crashed(BaseException):
@@ -30,7 +30,7 @@ class Crashed(BaseException):
 
 
 class Replaced(BaseException):
-    """The job is to be replaced by another call. Raised in the handler; it is no failure."""
+    """The job is to be replaced by another call. Raised in the handler; not a failure."""
 
     def __init__(self, call: Any) -> None:
         super().__init__()
@@ -38,7 +38,7 @@ class Replaced(BaseException):
 
 
 class Suspension(NamedTuple):
-    """How a suspended job goes on: after ``delay_ms``, or before if it ``waits`` for an event that comes."""
+    """When a suspended job continues: after ``delay_ms``, or earlier if it ``waits`` for an event."""
 
     delay_ms: int
     waits: bool
@@ -68,9 +68,11 @@ class Call(Protocol):
     @property
     def kwargs(self) -> Mapping[str, Any]: ...
 
+    def result(self, id: str) -> Any: ...
+
 
 def _aside(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]:
-    """Make the coroutine method that calls a method in a thread."""
+    """Return the coroutine method that calls a method in a thread."""
 
     @wraps(method)
     async def twin(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -80,14 +82,14 @@ def _aside(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any
 
 
 class DurableControl(ABC):
-    """The part of a ``JobControl`` that is kept over all deliveries of the job."""
+    """The part of a ``JobControl`` that outlives one delivery of the job."""
 
     job: LeasedJob
-    #: Set when the job gives its place up; for the worker.
+    #: Set when the job suspends; for the worker.
     suspension: Suspension | None = None
-    #: Whether it keeps the slot of its limit when it is suspended; for handlers.
+    #: Whether it keeps the slot of its limit while suspended; for handlers.
     keeps_slot = False
-    #: The step behind whose record the run breaks off; for tests.
+    #: The step after whose record the run crashes; for tests.
     crash_after: str | None = None
 
     @property
@@ -105,28 +107,28 @@ class DurableControl(ABC):
         backoff: float = 0.0,
         **kwargs: Any,
     ) -> T:
-        """Run a part of the job once: a later delivery of the job gets what it returned, and does not run it again.
+        """Run a part of the job once: later deliveries get its recorded value instead.
 
-        A plain step is done at least once: a worker that dies between its end and its record runs it again. An atomic
-        one is exactly once for rows of the job's database: they and the record are one transaction, which a worker
-        that has lost the lease cannot commit.
+        A plain step runs at least once: it repeats if the worker dies between its end and its record. An atomic step is
+        exactly once for rows of the job's database: one transaction commits them with the record, and only while the
+        worker holds the lease.
 
         Args:
             name: 1 to 200 characters, without ``#``; the same name again in one run is another step (``name#2``).
-            function: what to run. It returns JSON, as large as a result may be.
+            function: the function of the step. It returns JSON, at most as large as a result.
             *args: its arguments.
-            atomic: run it inside ``transaction.atomic()`` of the job's database. Django's other databases may be read.
-            retries: how often it is tried again in place when it raises, at most 100.
+            atomic: run it inside ``transaction.atomic()`` of the job's database. Other databases may only be read.
+            retries: how often to retry at once when it raises, at most 100.
             backoff: seconds between two tries.
             **kwargs: its keyword arguments.
 
         Returns:
-            What the function returned, as JSON has it: a tuple is a list.
+            The value of the function after JSON: a tuple becomes a list.
 
         Raises:
-            LeaseLost: the lease is over, and the step is not kept; of an atomic one nothing is.
-            InvalidOption: an argument is not allowed, or an atomic step writes elsewhere.
-            PayloadTooLarge: it returned too much. What the function raises is raised too; the step is not done then.
+            LeaseLost: the lease is over; the step is not recorded, and an atomic one is rolled back.
+            InvalidOption: an argument is not allowed, or an atomic step writes to another database.
+            PayloadTooLarge: its value is too large. An error of the function is raised, too; the step is not done then.
         """
         found: T = self._done.run(
             name, partial(function, *args, **kwargs), atomic=atomic, retries=retries, backoff=backoff
@@ -151,64 +153,61 @@ class DurableControl(ABC):
     def atomic_step(self, name: str) -> AtomicStep:
         """Run a block as an atomic step: ``with current().atomic_step("reserve") as step``.
 
-        The block runs in ``transaction.atomic()`` of the job's database, and ``step.value``, which it sets, is kept in
-        that transaction: see ``step``. Where ``step.done`` is true an earlier delivery has done it and ``step.value``
-        is what it kept; the block is entered all the same, and may not write.
+        The block runs in ``transaction.atomic()`` of the job's database; that transaction records ``step.value``, which
+        the block sets: see ``step``. If ``step.done``, an earlier delivery has done the step and ``step.value`` is its
+        value; the block runs all the same, and may not write.
 
         Raises:
-            LeaseLost: at the end of the block: the lease is over, and nothing of it is kept.
-            InvalidOption: an argument is not allowed, the block writes elsewhere or once more, or it is in a coroutine.
+            LeaseLost: at the end of the block: the lease is over, and the block is rolled back.
+            InvalidOption: an argument is not allowed, the block writes to another database or again, or it is in a
+                coroutine.
             PayloadTooLarge: the value is too large.
         """
         return AtomicStep(name, partial(self._done.block, name))
 
     def step_key(self, name: str) -> str:
-        """Return a text that is the same in each delivery of the job, and another for each step and each job.
-
-        For the other side of a plain step, such as a payment provider's idempotency key.
-        """
+        """Return a text that is unique for a step of a job and equal in each delivery: an external idempotency key."""
         return f"{self.job.key or self.job.seq}:{name}"
 
     def sleep(self, /, name: str, **units: float) -> None:
-        """Give the thread up and go on later: the task is called again, and what its steps returned is there.
+        """Suspend the job for a time: then the task is called again, and its steps return their recorded values.
 
-        It is neither a failure nor a delivery that counts. The time is kept first: who is called again before it has
-        come waits for the rest only.
+        A sleep is neither a failure nor a counted delivery. After a crash it sleeps only the remaining time.
 
         Args:
-            name: 1 to 200 characters, as of a step: the same name again in one run is another sleep.
+            name: 1 to 200 characters, as for a step: the same name again in one run is another sleep.
             **units: of ``timedelta``: ``hours=24``; at most 100 years.
 
         Raises:
-            InvalidOption: an argument is not allowed, or a transaction is open, which would stay open.
+            InvalidOption: an argument is not allowed, or a transaction is open.
             LeaseLost: the lease is over.
         """
         try:
             delay = timedelta(**units)
         except (TypeError, OverflowError, ValueError) as error:
-            raise InvalidOption(f"a sleep takes the units of timedelta, such as hours=24: {error}.") from error
+            raise InvalidOption(f"units must be those of timedelta, such as hours=24: {error}.") from error
         self._done.wait(name, delay=delay)
 
     asleep = _aside(sleep)
 
     def sleep_until(self, name: str, when: datetime) -> None:
-        """Go on at a time, which has a time zone: see ``sleep``."""
+        """Suspend the job until a time with a time zone: see ``sleep``."""
         self._done.wait(name, until=when)
 
     asleep_until = _aside(sleep_until)
 
     def wait_for(self, event: str, timeout: timedelta | float | None = None) -> Any:
-        """Give the thread up until an event is emitted: see ``sleep``, and ``django_leasequeue.tasks.emit``.
+        """Suspend the job until an event is emitted: see ``sleep``, and ``django_leasequeue.tasks.emit``.
 
         Args:
-            event: its name, 1 to 512 bytes; one that was emitted before, and is kept still, counts.
+            event: its name, 1 to 512 bytes; an earlier event counts as long as it is kept.
             timeout: seconds; ``None`` for 100 years.
 
         Returns:
             Its payload.
 
         Raises:
-            EventTimeout: it did not come in time; in each later delivery too.
+            EventTimeout: it did not come in time; later deliveries raise it as well.
             InvalidOption, LeaseLost: as ``sleep``.
         """
         check_event_name(event)
@@ -225,17 +224,18 @@ class DurableControl(ABC):
         raise Suspended
 
     def wait_for_result(self, result: Result[T], timeout: timedelta | float | None = None) -> T:
-        """Give the thread up until another task or a workflow has ended: see ``sleep``.
+        """Suspend the job until another task or a workflow has ended: see ``sleep``.
 
         Args:
-            result: of the other task, or of the workflow (``get_workflow_result``).
+            result: the result of the other task, or of the workflow (``get_workflow_result``).
             timeout: seconds; ``None`` for 100 years.
 
         Returns:
-            What it returned: as ``wait`` of its result does.
+            Its value, as from ``wait`` of its result.
 
         Raises:
-            JobFailed: it has failed. JobCancelled: it is gone, without a result. EventTimeout: it goes on.
+            JobFailed: it failed. JobCancelled: it is gone without a result. EventTimeout: it did not end in time. Later
+                deliveries raise the same error, whatever happened since.
             InvalidOption, LeaseLost: as ``sleep``.
         """
         value: T = self._done.wait_for_result(result, timeout)
@@ -258,15 +258,15 @@ class DurableControl(ABC):
         """
         task = call.task
         id = self.step(name or f"start {task.name}", lambda: task.enqueue(*call.args, **call.kwargs).id, atomic=True)
-        return task.get_result(id)
+        return call.result(id)
 
     astart = _aside(start)
 
     def replace(self, call: Any) -> NoReturn:
-        """End this run, and have another call take the task's place: what it returns is what this task returns.
+        """End this run and let another call replace the task: its result is the task's result.
 
-        What waits for the task or comes after it in a workflow waits for that call. Its failure is the task's, and is
-        not tried again here; who cancels the task cancels it. It is enqueued once over all deliveries of the task.
+        Callers and later jobs of a workflow that wait for the task wait for that call. Its failure is the task's,
+        without a retry here; a cancel of the task cancels it. It is enqueued once over all deliveries of the task.
 
         Args:
             call: a signature, ``other.s(1)``, a chain, a group or a chord; up to 100 may replace one another.
@@ -274,12 +274,12 @@ class DurableControl(ABC):
         raise Replaced(call)
 
     def passed(self, step: str) -> None:
-        """Break the run off behind a step, if a test wants that. For its steps."""
+        """Crash after a step if a test asks for it. For the steps."""
         if self.crash_after == step:
             raise Crashed
 
     def find_step(self, name: str) -> Any:
-        """Return what an earlier delivery has kept of a step, ``None`` if there is none. For handlers."""
+        """Return the value that an earlier delivery recorded for a step; ``None`` without one. For handlers."""
         return self._done.kept(name)
 
     def raise_if_suspended(self) -> None:

@@ -1,9 +1,8 @@
-"""The journal of a worker: which jobs it has started, outside of its memory, for the worker that takes over.
+"""The journal of a worker: a file that lists its started jobs, for another worker after a kill.
 
-A process that is killed says nothing. What it had claimed and not started has done nothing: it is given back at once,
-and that delivery does not count. What it had started is a suspect: its lease is ended, and it runs alone when it comes
-again.
-The journal is a memory-mapped file: what is written to it survives the process, and writing costs no system call.
+Another worker releases the claimed jobs that had not started; their delivery does not count. Started jobs are suspects:
+it ends their leases, and they run alone next time.
+The journal is a memory-mapped file: it survives the process, and a write costs no system call.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from .link import DatabaseLink, read_strays
 
 try:
     import fcntl
-except ImportError:  # no journals on this system: what a killed process held comes back when its leases expire
+except ImportError:  # no journals on this system: jobs of a killed process wait until their leases expire
     fcntl = None  # type: ignore[assignment]
 
 logger = logging.getLogger("django_leasequeue.worker")
@@ -41,21 +40,20 @@ logger = logging.getLogger("django_leasequeue.worker")
 _HEADER = 1_024
 _SLOT = struct.Struct("<qq")
 _SIZE, _pack = _SLOT.size, _SLOT.pack_into
-#: In the place of a job's number: what follows is a claim.
+#: Stands for a job's number in the entry of a claim.
 _CLAIM = -1
-#: Jobs of one process at most, for a look at what it held.
+#: Jobs of one killed process, at most.
 MOST_HELD = 100_000
-#: Seconds after which a dead process is looked at once more: a statement of it may have been on its way.
+#: Seconds until a dead process is recovered a second time: a statement of it may still have been on its way.
 AGAIN = 2.0
-#: Seconds after which the journal of a dead process is of no use any more.
+#: Seconds after which the journal of a dead process is useless.
 STALE = 2 * 86_400
-
-#: Journals of this very process: its locks do not keep it from taking them for dead ones.
+#: Journals of this process: file locks do not protect them from itself.
 _own: set[Path] = set()
 
 
 def _directory() -> Path | None:
-    """Return the private directory of this user's journals, ``None`` if there is none to be trusted."""
+    """Return the private directory of this user's journals; ``None``: another account has or can read it."""
     path = Path(tempfile.gettempdir()) / f"leasequeue-{os.geteuid()}"
     with suppress(FileExistsError):
         path.mkdir(mode=0o700)
@@ -64,21 +62,21 @@ def _directory() -> Path | None:
     return path if private else None
 
 
-def _place(options: WorkerOptions) -> list[str]:
-    """Return what tells the databases and projects apart whose workers share the directory."""
+def _identity(options: WorkerOptions) -> list[str]:
+    """Return the identity of the worker's database and project: others share the directory."""
     database = connections[options.database].settings_dict
     return [*(str(database.get(name) or "") for name in ("HOST", "PORT", "NAME")), options.project]
 
 
-def _places(first: int, count: int) -> Callable[[], int]:
-    """Return a function that gives the places of ``count`` slots in turn."""
+def _offsets(first: int, count: int) -> Callable[[], int]:
+    """Return a function that cycles through the file offsets of ``count`` slots."""
     return cycle(range(_HEADER + first * _SIZE, _HEADER + (first + count) * _SIZE, _SIZE)).__next__
 
 
 class Journal:
-    """Notes which jobs were started, and the last claims. Without a place to write to it does nothing.
+    """Records started jobs and the last claims. Without a file it has no effect.
 
-    There is a slot for each run that goes on, and a ring of the ``ended`` ones of which the database may not know.
+    It has a slot for each current run, and a ring of ``ended`` runs that the database may not know.
     """
 
     def __init__(self, node: str, options: WorkerOptions, slots: int, ended: int) -> None:
@@ -86,18 +84,18 @@ class Journal:
         self._free = deque(range(slots))
         self._path: Path | None = None
         self._descriptor = -1
-        #: Written to even where there is no file.
+        #: The file, or a stand-in.
         self._memory: mmap.mmap | bytearray = bytearray()
-        #: Places in the file, one after the other and from the beginning again: for several threads.
-        self._next_end = _places(slots, ended)
-        self._next_claim = _places(slots + ended, ended)
+        # Thread-safe: ``__next__`` of a cycle is atomic.
+        self._next_end = _offsets(slots, ended)
+        self._next_claim = _offsets(slots + ended, ended)
         size = _HEADER + count * _SIZE
-        # If the options name the node, another process may have the name later, or now.
-        header = {"node": node, "own": not options.node, "place": _place(options), "slots": count}
+        # A node named by the options may be another process's as well.
+        header = {"node": node, "own": not options.node, "identity": _identity(options), "slots": count}
         try:
             self._open(json.dumps(header), size)
         except OSError as error:
-            logger.warning("No journal: leases of a killed process will have to expire", extra={"error": str(error)})
+            logger.warning("No journal: after a kill, leases have to expire", extra={"error": str(error)})
             self.close()
         if self._path is None:
             self._memory = bytearray(size)
@@ -111,7 +109,7 @@ class Journal:
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
         self._path = path
         fcntl.lockf(self._descriptor, fcntl.LOCK_EX)
-        # All of it now: a disk that is full later must not kill who writes to the memory.
+        # Allocated at once: with a disk that is full later, a write to the memory would kill the process.
         os.posix_fallocate(self._descriptor, 0, size)
         self._memory = mmap.mmap(self._descriptor, size)
         self._memory[:_HEADER] = header.encode().ljust(_HEADER)
@@ -132,7 +130,7 @@ class Journal:
         _pack(self._memory, self._next_claim(), _CLAIM, claim)
 
     def close(self) -> None:
-        """End the journal and remove its file: the database knows of everything."""
+        """Remove the file: the database knows all ends."""
         if self._path is not None:
             self._path.unlink(missing_ok=True)
         if self._descriptor >= 0:
@@ -143,17 +141,17 @@ class Journal:
 
 
 class JournalContents(NamedTuple):
-    """The last state of a dead process, as its journal says it; started jobs as (seq, token)."""
+    """The content of a dead process's journal; started jobs as (seq, token)."""
 
     node: str
-    #: Whether the name was that process's alone: then everything that this node holds was.
+    #: Whether only that process had the name: then all leases of the node were its own.
     own: bool
     started: set[tuple[int, int]]
     claims: set[int]
 
 
 class OrphanRecovery:
-    """Takes over what killed workers of this host, this database and this project have left."""
+    """Recovers the jobs of killed workers of this host, database and project."""
 
     def __init__(self, options: WorkerOptions, link: DatabaseLink) -> None:
         self._options = options
@@ -162,14 +160,14 @@ class OrphanRecovery:
         if fcntl is not None:
             with suppress(OSError):
                 self._directory = _directory()
-        #: Taken over, to be looked at once more: (path, descriptor, what it says, when).
+        #: To recover a second time: (path, descriptor, contents, when).
         self._again: list[tuple[Path, int, JournalContents, float]] = []
 
-    def look(self) -> bool:
-        """Take over the journals of processes that are gone; return whether there were any."""
+    def recover(self) -> bool:
+        """Release the jobs of processes that are gone; return whether there were any."""
         if self._directory is None:
             return False
-        now, found_any, place = time.monotonic(), False, _place(self._options)
+        now, found_any, identity = time.monotonic(), False, _identity(self._options)
         for entry in [entry for entry in self._again if entry[3] <= now]:
             path, descriptor, contents, _ = entry
             self._settle(contents)
@@ -177,7 +175,7 @@ class OrphanRecovery:
             path.unlink(missing_ok=True)
             os.close(descriptor)
         for path, descriptor in self._dead():
-            read = _read(descriptor, place)
+            read = _read(descriptor, identity)
             if read is not None:
                 try:
                     self._settle(read)
@@ -201,7 +199,7 @@ class OrphanRecovery:
         assert self._directory is not None
         mine = {entry[0] for entry in self._again}
         for path in list(self._directory.glob("*.journal")):
-            # Opening and closing a file that this process has locked would unlock it.
+            # To open and close a file that this process has locked would unlock it.
             if path in _own or path in mine:
                 continue
             try:
@@ -216,7 +214,7 @@ class OrphanRecovery:
             yield path, descriptor
 
     def _settle(self, contents: JournalContents) -> None:
-        """Give back what a dead worker had not started, and end the leases of what it had."""
+        """Release the jobs that a dead worker had not started, and end the leases of those that it had."""
         project, node = self._options.project, contents.node
         held = [
             lease
@@ -233,16 +231,16 @@ class OrphanRecovery:
             self._link.run(extend(seqs, node, MIN_LEASE_MS, tokens=tokens, project=project))
         if held:
             logger.warning(
-                "Jobs of a worker that is gone are free again",
+                "Released the jobs of a worker that is gone",
                 extra={"gone": node, "not_started": len(unstarted), "started": len(broken)},
             )
 
 
-def _read(descriptor: int, place: list[str]) -> JournalContents | None:
-    """Return what the journal of a worker of this place says; ``None``: it is another's, or none."""
+def _read(descriptor: int, identity: list[str]) -> JournalContents | None:
+    """Return the contents of a journal; ``None``: it is of another database or project, or unreadable."""
     try:
         header = json.loads(os.pread(descriptor, _HEADER, 0))
-        if header["place"] != place:  # there may be many of other databases: what they noted is not read
+        if header["identity"] != identity:  # there may be many of other databases: do not read their entries
             return None
         notes = set(_SLOT.iter_unpack(os.pread(descriptor, header["slots"] * _SLOT.size, _HEADER)))
         started = {note for note in notes if note[0] != _CLAIM}

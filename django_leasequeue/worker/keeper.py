@@ -1,4 +1,4 @@
-"""The keeper: renews leases, stores progress, says that the worker lives, and gives surplus jobs back."""
+"""The keeper: renews leases, stores progress, writes the worker's row, and gives surplus jobs back."""
 
 from __future__ import annotations
 
@@ -23,34 +23,31 @@ from ..engine.outage import FIRST_RETRY, LAST_RETRY
 from ..exceptions import LeaseQueueError
 from .buffer import take_from
 from .journal import OrphanRecovery
-from .leases import FLOW
+from .leases import FLOW, SUSPECT
 from .link import DatabaseLink, Unreached, remove_presence, write_presence
 from .logs import about
 from .state import WorkerState
 
 logger = logging.getLogger("django_leasequeue.worker")
 
-#: Seconds between signs of life.
-PRESENCE = 5.0
-#: Running jobs of a sign of life.
-MOST_RUNNING = 50
-#: A job that waits in the buffer is given back if it would not start within so many seconds.
-PATIENCE = 4.0
-
-#: Seconds between two raises of floors; seconds without a claim after which a queue's are left alone.
+#: Seconds between two writings of the worker's row, and the running jobs that it lists.
+PRESENCE, MOST_RUNNING = 5.0, 50
+#: Jobs in the buffer that would not start within so many seconds are given back.
+LONGEST_WAIT = 4.0
+#: Seconds between two raises of floors; seconds after a queue's last claim until its floors are left alone.
 FLOORS, DRAINED = 0.15, 1.0
-#: So few jobs are claimed that floors can wait a second; and the queues of one raise at most.
+#: Claims below which floors can wait a second; queues of one raise.
 FEW, MOST_DRAINED = 20, 200
-#: Seconds that a statement gets at least.
+#: The shortest timeout of a statement, in seconds.
 LEAST_PATIENCE = 1.0
-#: Seconds between looks for killed workers.
+#: Seconds between searches for killed workers.
 INHERIT = 1.0
-#: Seconds from a notification of a cancel to another look; and between looks for cancels without a listener.
-LOOK = 0.4
+#: Seconds from the notification of a cancel to a second check; and between checks without a listener.
+CANCEL_CHECK = 0.4
 
 
 class Keeper:
-    """Keeps what the worker holds. ``run`` is a thread's body; ``shrink`` has the fetcher claim fewer jobs ahead."""
+    """Keeps the worker's leases. ``run`` is a thread's body; ``shrink`` lets the fetcher claim fewer jobs ahead."""
 
     def __init__(self, state: WorkerState, shrink: Callable[[int], None]) -> None:
         self.wakeup = state.keeper
@@ -60,11 +57,11 @@ class Keeper:
         self._proposals = Proposals()
         #: When floors were raised last, and how many jobs had been claimed then.
         self._raised = (float("-inf"), 0)
-        self._looked_at = float("-inf")
-        #: What had been heard of taken leases when those that are held were looked at last.
+        self._searched_at = float("-inf")
+        #: The state of ``WorkerState.taken`` at the last check of the held jobs.
         self._taken: dict[int, int] = {}
-        #: When to look once more (monotonic), by queue: a claim's answer may come after the word of a cancel.
-        self._looks: dict[int, float] = {}
+        #: When to check again (monotonic), by queue: a claim's answer may come after the notification of a cancel.
+        self._checks: dict[int, float] = {}
         self.link = DatabaseLink(state.options.database, "keep", state.node, state.outage, waits=False)
         self._recovery = OrphanRecovery(state.options, self.link)
         self._closing = False
@@ -87,9 +84,8 @@ class Keeper:
                     self._sleep()
                     retry = FIRST_RETRY
                 except psycopg.ProgrammingError:
-                    raise  # the tables are not ours: trying again does not help
+                    raise  # the tables are not ours: a retry does not help
                 except Unreached:
-                    # The next round begins with the leases, whatever this one failed at.
                     self._pause(retry * random.uniform(0.5, 1))
                     retry = min(2 * retry, LAST_RETRY)
                 except (psycopg.Error, LeaseQueueError):
@@ -113,8 +109,10 @@ class Keeper:
         began = time.monotonic()
         woken = False
         while not (self._closing or woken):
-            end = began + min(PRESENCE if self._state.hears() else LOOK, self._state.shortest_lease / 6)
-            left = min([end, *self._looks.values()]) - time.monotonic()
+            end = began + min(
+                PRESENCE if self._state.notifications_arrive() else CANCEL_CHECK, self._state.shortest_lease / 6
+            )
+            left = min([end, *self._checks.values()]) - time.monotonic()
             if left <= 0:
                 return
             busy = bool(self._state.drained)
@@ -136,25 +134,24 @@ class Keeper:
                 drained.pop(queue_id, None)
 
     def _inherit(self) -> None:
-        if time.monotonic() - self._looked_at >= INHERIT:
-            self._looked_at = time.monotonic()
-            try:
-                found = self._recovery.look()
-            except OSError:
-                what = "What killed workers held has to wait for its leases"
-                logger.exception(what, extra={"node": self._state.node})
-                return
-            if found:
+        if time.monotonic() - self._searched_at < INHERIT:
+            return
+        self._searched_at = time.monotonic()
+        try:
+            if self._recovery.recover():
                 self._state.due_changed = True
                 self._state.buffer.fetcher.wake()
+        except OSError:
+            what = "Jobs of killed workers wait until their leases expire: the journals cannot be read"
+            logger.exception(what, extra={"node": self._state.node})
 
     def _round(self) -> None:
         patience = conf.settings.STATEMENT_TIMEOUT
-        # What hangs must leave time to try again before leases end.
+        # A timeout must leave time for a retry before leases end.
         self.link.patience = min(patience, max(LEAST_PATIENCE, self._state.shortest_lease / 3)) if patience else None
         self._renew()
         self._inherit()
-        # A job that was lost and came back to this very worker may have ended by its newer lease.
+        # A job that was lost and came back to this worker may have ended under its newer lease.
         for control, _ in self._running():
             if self._state.held.get(control.job.seq) is not control.job:
                 control.abort("lease_lost")
@@ -165,7 +162,7 @@ class Keeper:
         self.well_at = time.monotonic()
 
     def _due(self, doubtful: Collection[int]) -> Iterator[list[LeasedJob]]:
-        """Yield held jobs a third of whose lease has passed, or of ``doubtful`` queues, in parts for a statement."""
+        """Yield, in batches, held jobs after a third of their lease, and those of ``doubtful`` queues."""
         claims: dict[int, list[LeasedJob]] = {}
         for job in list(self._state.held.values()):
             claims.setdefault(job.token, []).append(job)
@@ -173,7 +170,7 @@ class Keeper:
         due: list[LeasedJob] = []
         for claim, jobs in claims.items():
             lease = self._state.leases.of.get(claim)
-            # Rounds come at every sixth: what is due before the next one is due now.
+            # A round comes every sixth of a lease: leases that are due before the next one are due now.
             fresh = lease is not None and now - lease.since < lease.seconds / 6
             if fresh and jobs[0].queue_id not in doubtful:
                 continue
@@ -186,17 +183,20 @@ class Keeper:
 
     def _renew(self) -> None:
         state = self._state
-        heard, now = dict(state.taken), time.monotonic()
-        changed = {queue_id for queue_id, times in heard.items() if self._taken.get(queue_id) != times}
-        again = {queue_id for queue_id, at in self._looks.items() if at <= now}
-        if not state.hears():
+        taken, now = dict(state.taken), time.monotonic()
+        changed = {queue_id for queue_id, times in taken.items() if self._taken.get(queue_id) != times}
+        again = {queue_id for queue_id, at in self._checks.items() if at <= now}
+        if not state.notifications_arrive():
             again.update(job.queue_id for job in list(state.held.values()) if job.flags & FLOW)
         for jobs in self._due(changed | again):
             tokens = [job.token for job in jobs]
-            renewal = extend([job.seq for job in jobs], state.node, tokens=tokens, project=state.options.project)
+            # ``waits=False``: a claim with a slow commit must not delay the others.
+            renewal = extend(
+                [job.seq for job in jobs], state.node, tokens=tokens, project=state.options.project, waits=False
+            )
             settled = self.link.run(renewal)
             outcomes = [(job, settled.outcomes[job.seq]) for job in jobs]
-            # All are taken out first: what had not begun is not held any more when a thread becomes free.
+            # All are taken out first, so that a free thread starts none of them.
             fine = (Outcome.OK, Outcome.CANCELLED)
             lost = [entry for entry in outcomes if entry[1] not in fine and take_from(entry[0], state.held)]
             for job, outcome in lost:
@@ -206,17 +206,17 @@ class Keeper:
                 seconds = settled.seconds[job.seq]
                 state.leases.renewed(job, self.link.asked_at, seconds)
                 state.shortest_lease = min(state.shortest_lease, seconds)
-        self._taken = heard
-        self._looks = {queue_id: at for queue_id, at in self._looks.items() if queue_id not in again}
-        self._looks.update(dict.fromkeys(changed, now + LOOK))
+        self._taken = taken
+        self._checks = {queue_id: at for queue_id, at in self._checks.items() if queue_id not in again}
+        self._checks.update(dict.fromkeys(changed, now + CANCEL_CHECK))
 
     def _cancel(self, jobs: list[LeasedJob]) -> None:
-        """Tell running jobs that their workflows are cancelled; the others go back, and are taken out there."""
+        """Abort running jobs of cancelled workflows; release the others, which the database then removes."""
         if not jobs:
             return
         held = self._state.held
         begun = {id(control.job) for control, _ in self._running()}
-        # After those that run: an end is noted first. What waits for its acknowledgement counts as what it became.
+        # After the running ones: a run notes its end before it leaves them. Ends that wait for their ack count.
         begun.update(id(entry[1]) for entry in list(self._state.ended))
         back = {job.seq: job for job in jobs if id(job) not in begun and take_from(job, held)}
         cancelled = {id(job) for job in jobs}
@@ -232,12 +232,12 @@ class Keeper:
             self._state.figures.add(returned=len(back))
 
     def _lose(self, job: LeasedJob, outcome: Outcome) -> None:
-        """Tell a running job that its lease is gone; one that has not started is not started any more."""
-        # A job that is not there any more was taken out: no other worker has it.
+        """Abort a running job that was lost; one that has not started is no longer held."""
+        # A job that is gone was cancelled or removed: no other worker has it.
         gone = outcome is Outcome.NOT_FOUND
         logger.log(
             logging.INFO if gone else logging.WARNING,
-            "Job taken out while it was leased" if gone else "Lease lost",
+            "Job cancelled or removed while it was leased" if gone else "Lease lost",
             extra=about(job, why=outcome.value),
         )
         for control, _ in self._running():
@@ -248,7 +248,7 @@ class Keeper:
 
     def _store_progress(self) -> None:
         pending = [
-            (control, said[0]) for control, _ in self._running() if (said := control.take_progress()) is not None
+            (control, value[0]) for control, _ in self._running() if (value := control.take_progress()) is not None
         ]
         for at in range(0, len(pending), MAX_BATCH):
             part = pending[at : at + MAX_BATCH]
@@ -261,7 +261,7 @@ class Keeper:
                 raise
 
     def _give_back_surplus(self) -> None:
-        """Jobs claimed when jobs were short may wait long when they are not: others can have them."""
+        """Give back claimed jobs that would wait long, because jobs have become longer: other workers can run them."""
         now, figures = time.monotonic(), self._state.figures
         settled = figures.completed + figures.failed + figures.retried
         then, settled_then = self._settled_then
@@ -270,7 +270,7 @@ class Keeper:
             return
         options = self._state.options
         rate = (settled - settled_then) / (now - then)
-        allowed = int(rate * PATIENCE) + options.concurrency + options.coroutines
+        allowed = int(rate * LONGEST_WAIT) + options.concurrency + options.coroutines
         buffer = self._state.buffer
         if surplus := buffer.take_back(len(buffer.jobs) - allowed):
             self._shrink(allowed // 2)
@@ -279,9 +279,16 @@ class Keeper:
     def _write_worker_row(self) -> None:
         state, options, figures = self._state, self._state.options, self._state.figures
         now = time.monotonic()
+        alone = state.alone and state.alone[0]
         runs = [(control.job, now - since) for control, since in self._running()[:MOST_RUNNING]]
         running = [
-            {"seq": job.seq, "queue": job.queue, "name": job.name, "seconds": round(seconds, 3)}
+            {
+                "seq": job.seq,
+                "queue": job.queue,
+                "name": job.name,
+                "seconds": round(seconds, 3),
+                **({"suspect": "alone" if job is alone else "apart"} if job.flags & SUSPECT else {}),
+            }
             for job, seconds in runs
         ]
         presence = write_presence(
@@ -289,7 +296,8 @@ class Keeper:
             host=socket.gethostname(),
             pid=os.getpid(),
             project=options.project,
-            queues=list(state.queues[:1_000]),
+            # Before the first reading of the list: those that it was told to take.
+            queues=list((state.queues or ([] if options.all_queues else options.queues))[:1_000]),
             concurrency=options.concurrency,
             state=state.status,
             age=now - state.started_at,

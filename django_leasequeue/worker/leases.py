@@ -1,7 +1,7 @@
-"""The leases of what a worker holds, by the worker's own clock: independent of the database and of who talks to it.
+"""The leases that a worker holds, by the worker's own clock: no connection is needed to know that one ends.
 
-The time of a lease is counted from before the statement that took or renewed it was sent. So it is never over later
-here than in the database, whatever the clocks of the two machines say.
+A lease is counted from before the statement that took or renewed it was sent. So it never ends later here than in the
+database, even if the clocks of the two machines differ.
 """
 
 from __future__ import annotations
@@ -19,14 +19,13 @@ from .control import JobControl
 
 logger = logging.getLogger("django_leasequeue.worker")
 
-#: Seconds between two looks at leases that end, at least.
-BREATH = 0.02
-#: So many leases are remembered before those whose jobs are held no longer are dropped.
+#: The shortest pause, in seconds, of the thread that watches leases.
+SHORTEST_PAUSE = 0.02
+#: The number of leases above which those without held jobs are dropped.
 MANY = 1_000
-
 #: Seconds after its admission in which a job under a rate must start; its window has as many more (flow_admit.sql).
 START = 0.04
-#: As plain numbers: the operators of an enum cost more than the rest of a look.
+#: As plain numbers: the operators of an enum cost more than the rest of the check.
 FLOW, RATED, SUSPECT = int(JobFlag.FLOW), int(JobFlag.RATED), int(JobFlag.SUSPECT)
 
 
@@ -42,7 +41,7 @@ class Lease:
     def renew(self, since: float, seconds: float) -> None:
         self.since = since
         self.seconds = seconds
-        #: Until when its jobs may be started, and run without being told (monotonic seconds).
+        #: Until when its jobs may start and run (monotonic seconds).
         self.until = surely_until(since, seconds)
 
     def forbids(self, job: LeasedJob, now: float) -> bool:
@@ -50,11 +49,11 @@ class Lease:
 
 
 class Leases:
-    """Knows all leases, and tells running jobs whose lease is about to end, in a thread that does nothing else."""
+    """Knows all leases, and aborts running jobs whose lease is about to end, in a thread that does nothing else."""
 
     def __init__(self, held: dict[int, LeasedJob]) -> None:
         self._held = held
-        #: By claim. Looked at before every start.
+        #: By claim. Checked before every start.
         self.of: dict[int, Lease] = {}
         self._many = MANY
         #: Jobs that could not begin when they were claimed last.
@@ -66,17 +65,17 @@ class Leases:
     def add(self, job: LeasedJob, since: float, admitted_at: float = 0.0) -> Lease:
         """Note the claim of a job, before the job is held. For the thread that claims, which calls ``expect`` next."""
         lease = self.of[job.token] = Lease(since, job.deadline_epoch - job.claimed_epoch)
-        # The rate counts what it admits from then on: what the claim waited for before that is not its time.
+        # A rate counts from the admission: the claim may have waited before it.
         lease.claimed = max(since, admitted_at)
         return lease
 
     def expect(self, until: float) -> None:
-        """Have the watching thread look again if a lease ends before the next look (monotonic seconds)."""
+        """Wake the watching thread if a lease ends (``until``, monotonic seconds) before its next check."""
         if until < self._next_at:
             self._wakeup.wake()
 
     def forget(self) -> None:
-        """Forget those of which nothing is held any more, if there are many. For the thread that claims."""
+        """Forget leases without held jobs, if there are many. For the thread that claims."""
         if len(self.of) <= self._many:
             return
         held = {job.token for job in list(self._held.values())}
@@ -89,7 +88,7 @@ class Leases:
         return lease is None or lease.forbids(job, time.monotonic())
 
     def begins_by(self, job: LeasedJob) -> float:
-        """Return until when the function of a job under a rate must begin (monotonic); whenever, if it was late."""
+        """Return until when the function of a job under a rate must begin (monotonic); never if it was late before."""
         if not job.flags & RATED or job.seq in self._late or (lease := self.of.get(job.token)) is None:
             self._late.discard(job.seq)
             return math.inf
@@ -101,7 +100,7 @@ class Leases:
         self._late.add(job.seq)
 
     def renewed(self, job: LeasedJob, since: float, seconds: float) -> None:
-        """Note that the leases of the claim of a job, of those that are held still, were renewed."""
+        """Note that the lease of a job's claim was renewed."""
         lease = self.of.get(job.token)
         if lease is None:
             lease = self.of[job.token] = Lease(since, seconds)
@@ -110,30 +109,29 @@ class Leases:
         self.expect(lease.until)
 
     def watch(self, running: Callable[[], list[tuple[JobControl, float]]]) -> None:
-        """Tell jobs until ``close``. A job is ``running`` before it is asked whether its lease is over."""
+        """Abort jobs whose lease ends, until ``close``. A job is among ``running`` before it checks its lease."""
         while not self._closing:
             self._next_at = math.inf
             now = time.monotonic()
             ended = [entry for entry in list(self.of.items()) if entry[1].until <= now]
             if ended:
-                self._tell(running(), now)
+                self._abort_lost(running(), now)
                 for claim, lease in ended:
                     if lease.until <= now:  # not renewed meanwhile
                         self.of.pop(claim, None)
-            # What is added from now on wakes this thread.
             next_at = min((lease.until for lease in list(self.of.values())), default=math.inf)
             self._next_at = next_at
-            self._wakeup.wait(None if next_at == math.inf else max(BREATH, next_at - time.monotonic()))
+            self._wakeup.wait(None if next_at == math.inf else max(SHORTEST_PAUSE, next_at - time.monotonic()))
 
-    def _tell(self, running: list[tuple[JobControl, float]], now: float) -> None:
-        told = 0
+    def _abort_lost(self, running: list[tuple[JobControl, float]], now: float) -> None:
+        aborted = 0
         for control, _ in running:
             lease = self.of.get(control.job.token)
             if lease is not None and lease.until <= now and not control.lost:
                 control.abort("lease_lost")
-                told += 1
-        if told:
-            logger.warning("Leases end and could not be renewed: their running jobs are told", extra={"jobs": told})
+                aborted += 1
+        if aborted:
+            logger.warning("Leases end and could not be renewed: their running jobs abort", extra={"jobs": aborted})
 
     def close(self) -> None:
         self._closing = True

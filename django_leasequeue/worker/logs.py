@@ -1,4 +1,4 @@
-"""Log lines of a worker: a sentence and its fields, as text or as JSON."""
+"""Log lines of a worker, as text or as JSON: a sentence and its fields."""
 
 from __future__ import annotations
 
@@ -10,24 +10,25 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any
 
+from ..conf.loglines import indented, one_line
 from ..engine import LeasedJob
 
 _STANDARD = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
 
 LOGGER = "django_leasequeue"
-#: Failures of jobs have a logger of their own: who wants them elsewhere names it in LOGGING.
+#: The logger of failed jobs, so that LOGGING can send them elsewhere.
 JOBS = logging.getLogger("django_leasequeue.jobs")
 #: Django's own line of each end of a task, on Django 6 and on its backport.
 _TASK_LOGGERS = ("django.tasks", "django_tasks")
 
 
 def about(job: LeasedJob, **more: Any) -> dict[str, Any]:
-    """Return what a line says of a job, for ``extra``."""
+    """Return the fields of a job, for ``extra``."""
     return {"seq": job.seq, "queue": job.queue, "job": job.name, "key": job.key, **more}
 
 
 def fields_of(record: logging.LogRecord) -> dict[str, Any]:
-    """Return what was given as ``extra``, without what is ``None``."""
+    """Return the fields of ``extra`` that are not ``None``."""
     return {key: value for key, value in record.__dict__.items() if key not in _STANDARD and value is not None}
 
 
@@ -41,10 +42,11 @@ class TextFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         fields = " ".join(f"{key}={_word(value)}" for key, value in fields_of(record).items())
         part = record.name.removeprefix(LOGGER + ".")
-        line = f"{_time_of(record)} {record.levelname} {part}: {record.getMessage()}"
+        line = f"{_time_of(record)} {record.levelname} {part}: {one_line(record.getMessage())}"
         if fields:
             line += " " + fields
-        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+        trace = indented(self.formatException(record.exc_info)) if record.exc_info else record.exc_text
+        return f"{line}\n{trace}" if trace else line
 
 
 class JSONFormatter(logging.Formatter):
@@ -66,14 +68,15 @@ class JSONFormatter(logging.Formatter):
 
 def _word(value: Any) -> str:
     text = str(value)
-    return json.dumps(text, ensure_ascii=False) if not text or any(char in text for char in ' "=\n') else text
+    plain = text.isprintable() and not any(char in text for char in ' "=')
+    return text if text and plain else one_line(json.dumps(text, ensure_ascii=False))
 
 
 def set_up_logging(*, as_json: bool, verbosity: int) -> None:
-    """Send log lines to standard error, by ``verbosity`` warnings (0), what the worker does (1), or everything (2).
+    """Send log lines to standard error; ``verbosity``: warnings (0), the worker's actions (1), or everything (2).
 
-    As JSON: every line of the process, also what handlers of the host's settings would write to the terminal, warnings,
-    and uncaught exceptions. Otherwise only our own lines, unless the host's settings say where they go.
+    As JSON: every line of the process, with those that the host's handlers would write to the terminal, warnings, and
+    uncaught exceptions. Otherwise only our own lines, unless the host's settings configure them.
     """
     for name in _TASK_LOGGERS:
         logging.getLogger(name).addFilter(_quieten)
@@ -91,7 +94,7 @@ def set_up_logging(*, as_json: bool, verbosity: int) -> None:
 
 
 def _quieten(record: logging.LogRecord) -> bool:
-    """Let Django say that a task has failed, but not as an error: the worker has said it, with the traceback."""
+    """Lower Django's line of a failed task from error to info: the worker has logged it with the traceback."""
     if record.levelno >= logging.ERROR and record.funcName == "log_task_finished":
         record.levelno, record.levelname = logging.INFO, logging.getLevelName(logging.INFO)
         record.exc_info = record.exc_text = None
@@ -99,14 +102,14 @@ def _quieten(record: logging.LogRecord) -> bool:
 
 
 def _take_over(handler: logging.Handler) -> None:
-    """Put a handler in the place of all that write to the terminal; let it have warnings and uncaught exceptions."""
+    """Replace all handlers that write to the terminal by one, which also gets warnings and uncaught exceptions."""
     logging.captureWarnings(True)
     root = logging.getLogger()
     for logger in [root, *logging.Logger.manager.loggerDict.values()]:
         if not isinstance(logger, logging.Logger):  # a name that no logger has, above one that has
             continue
         kept = [other for other in logger.handlers if not _writes_to_terminal(other)]
-        # One that hands nothing on to the root keeps a place of its own.
+        # A logger that does not propagate to the root needs the handler itself.
         alone = not logger.propagate and len(kept) < len(logger.handlers)
         logger.handlers[:] = [*kept, handler] if alone or logger is root else kept
     sys.excepthook = _say_uncaught
@@ -146,14 +149,14 @@ def _say_ignored(args: sys.UnraisableHookArgs) -> None:
 
 
 class LogStream:
-    """A text stream whose lines become log lines: for what Django's commands print."""
+    """A text stream that turns output of Django's commands into log lines."""
 
     def __init__(self, level: int) -> None:
         self._level = level
 
     def write(self, text: str) -> int:
-        if text.strip():
-            logging.getLogger(LOGGER).log(self._level, text.strip())
+        for line in filter(None, map(str.strip, text.splitlines())):
+            logging.getLogger(LOGGER).log(self._level, line)
         return len(text)
 
     def flush(self) -> None:

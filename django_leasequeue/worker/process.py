@@ -1,4 +1,4 @@
-"""One worker process: signals, health, the way it ends; for development, one that starts anew when the code changes."""
+"""One worker process: signals, health, exit; for development, restarts when the code changes."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import subprocess
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -26,6 +27,7 @@ from django.utils import autoreload
 from ..conf import process
 from ..conf.options import WorkerOptions
 from ..notify import close_listeners
+from . import forked
 from .state import Report
 from .worker import ABORT_GRACE, FLUSH, ExitCode, Worker
 
@@ -34,25 +36,28 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("django_leasequeue.worker")
 
-#: Objects that a worker makes until the garbage collector looks at the young ones: more than jobs under way have.
+#: The collector's threshold for young objects: more than current jobs have.
 YOUNG = 5_000
-#: Seconds that running jobs get to end before the worker starts anew.
+#: Seconds that running jobs get before the worker restarts.
 RELOAD_PATIENCE = 5.0
 #: Seconds between two writings of the health file.
 EVERY = 5.0
-#: The exit code by which Django's autoreloader asks for a new process.
+#: Seconds that threads of tasks get to end after the worker has stopped.
+LEFT_GRACE = 5.0
+#: Where the process was started.
+_DIRECTORY = Path.cwd()
+#: The exit code with which Django's autoreloader asks for a new process.
 CHANGED = 3
-#: Seconds between two looks at the files after a start that failed.
-LOOK = 0.5
+#: Seconds between polls of the files after a failed start.
+FILE_POLL = 0.5
 
 
 def spare_collector() -> None:
-    """Keep the garbage collector of a worker's process from walking over what is in use."""
-    # What is loaded by now stays: no collection needs to look at it, not even the last one of the process.
+    """Keep the garbage collector of a worker's process away from objects that stay."""
     gc.freeze()
-    # Jobs live long enough to be looked at several times, and are then gone.
+    # Jobs would survive several collections, and are then gone.
     young, *older = gc.get_threshold()
-    if young:  # 0: the host has switched it off
+    if young:  # 0: the host has switched the collector off
         gc.set_threshold(max(young, YOUNG), *older)
 
 
@@ -80,9 +85,9 @@ def health_page(
     *,
     threads: bool = True,
 ) -> TCPServer:
-    """Return the server of a page: any ``GET`` gets 200 while the worker is well, else 503, and its figures as JSON.
+    """Return an HTTP server: ``GET`` returns 200 while the worker is healthy, else 503, and its figures as JSON.
 
-    ``pages`` answer at their addresses, for the header ``Accept``. No ``threads`` in a process that forks.
+    ``pages`` maps addresses to functions of the header ``Accept``. No ``threads`` in a process that forks.
     """
     from http.server import BaseHTTPRequestHandler  # few workers need the modules of an HTTP server
     from socketserver import TCPServer, ThreadingMixIn
@@ -107,7 +112,7 @@ def health_page(
         do_HEAD = do_GET  # noqa: N815
 
         def log_message(self, format: str, *args: Any) -> None:
-            """Say nothing: probes come every few seconds."""
+            """Log nothing: probes come every few seconds."""
 
     class Server(TCPServer):  # an HTTPServer asks the name service for the host's full name
         address_family = socket.AF_INET6 if ":" in options.health_host else socket.AF_INET
@@ -115,10 +120,10 @@ def health_page(
         timeout = 0
 
         def handle_error(self, request: Any, client_address: Any) -> None:
-            """Say nothing: the client went away."""
+            """Log nothing: the client went away."""
 
     class Threaded(ThreadingMixIn, Server):
-        # A page that waits for the database keeps no probe waiting.
+        # A probe must not wait for a page that waits for the database.
         daemon_threads = True
         block_on_close = False
 
@@ -126,14 +131,14 @@ def health_page(
 
 
 class HealthFile:
-    """A file whose age and content say how the worker is: written while it is well, removed when it stops."""
+    """A file whose age shows the worker's health: written while it is healthy, removed when it stops."""
 
     def __init__(self, path: str) -> None:
-        self._path = Path(path)
+        self._path = Path(path).absolute()  # a task may change the directory
         self._tried_at = -math.inf
 
     def write(self, report: Report) -> None:
-        """Write the file anew, if the worker is well and the last time is some seconds ago."""
+        """Write the file if the worker is healthy and the last write is some seconds ago."""
         if time.monotonic() - self._tried_at < EVERY:
             return
         self._tried_at = time.monotonic()
@@ -149,7 +154,7 @@ class HealthFile:
 
 @contextmanager
 def attended(options: WorkerOptions, worker: Worker) -> Iterator[Callable[[Report], None] | None]:
-    """Serve a worker's health page for the length of the block; yield what writes its health file, once in a while."""
+    """Serve a worker's health page during the block; yield the function that writes its health file."""
     with ExitStack() as stack:
         if options.health_port:
             from ..metrics.prometheus import queue_page, worker_page
@@ -158,6 +163,8 @@ def attended(options: WorkerOptions, worker: Worker) -> Iterator[Callable[[Repor
             page = stack.enter_context(health_page(options, worker.report, pages))
             thread = threading.Thread(target=page.serve_forever, name="leasequeue-health", daemon=True)
             thread.start()
+            forked.keep_to_parent(page.fileno())
+            stack.callback(forked.forget, page.fileno())
             stack.callback(thread.join, 5)
             stack.callback(page.shutdown)
         if options.health_file:
@@ -179,21 +186,47 @@ def handle_signals(worker: Worker) -> None:
             worker.state.ask_stop(name)
 
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, stop)
+        forked.handle(number, stop)
 
 
 def replace_process() -> None:
-    """Put a new interpreter with the same arguments in the place of this process; its threads end with it."""
+    """Replace this process, with its threads, by a new interpreter with the same arguments."""
     logger.warning("The process is replaced", extra={"pid": os.getpid()})
     _flush()
+    os.chdir(_DIRECTORY)  # a task may have changed it, and the arguments are relative to it
     os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # nosec B606  # what this process was started with
 
 
 def leave(worker: Worker, code: ExitCode) -> None:
-    """End the process at once if a thread hangs in a job; an ordinary exit would wait for it."""
+    """End the process, at once if a thread hangs in a job: an ordinary exit would wait for it."""
     if not worker.clean:
         _flush()
         os._exit(code)
+    threading.Thread(target=_end_in_spite_of_threads, args=(code,), name="leasequeue-leave", daemon=True).start()
+
+
+def _end_in_spite_of_threads(code: ExitCode) -> None:
+    """End the process if its exit waits too long for threads of tasks."""
+    time.sleep(LEFT_GRACE)
+    main = threading.main_thread()
+    if not any(module == "threading" and name == "_shutdown" for module, name, _ in _calls_of(main)):
+        return  # it is busy with something else
+    left = []
+    for thread in threading.enumerate():
+        calls = _calls_of(thread)
+        # An exit waits for threads of executors as well.
+        if thread is not main and (not thread.daemon or any(call[0] == "concurrent.futures.thread" for call in calls)):
+            where = next((call for call in calls if call[0].partition(".")[0] not in sys.stdlib_module_names), None)
+            left.append(thread.name + (f" (in {where[0]}.{where[1]}, line {where[2]})" if where else ""))
+    logger.warning("The process ends although threads of tasks still run: %s", ", ".join(left))
+    _flush()
+    os._exit(code)
+
+
+def _calls_of(thread: threading.Thread) -> list[tuple[str, str, int]]:
+    """Return a thread's stack as (module, function, line), the last call first."""
+    stack = traceback.walk_stack(sys._current_frames().get(thread.ident or 0))
+    return [(frame.f_globals.get("__name__", ""), frame.f_code.co_qualname, line) for frame, line in stack]
 
 
 def _flush() -> None:
@@ -203,24 +236,34 @@ def _flush() -> None:
 
 
 def run_reloading(options: WorkerOptions) -> int:
-    """Run one worker, and another one each time that the code has changed, until a signal ends it.
+    """Run one worker, restarted whenever the code changes, until a signal ends it.
 
-    This process only starts others. In those Django's autoreloader has the main thread and the worker another one.
+    This process only starts others. In those, Django's autoreloader has the main thread and the worker another one.
     """
     if options.processes > 1:
         raise ImproperlyConfigured(
-            f"--reload runs one process, and {options.processes} are asked for: add --processes 1."
+            f"--reload takes one process; --processes is {options.processes}: add --processes 1."
         )
     if options.burst or options.max_jobs:
-        raise ImproperlyConfigured("--reload is for a worker that goes on: leave --burst and --max-jobs out.")
+        raise ImproperlyConfigured("--reload cannot be combined with --burst or --max-jobs, which end the worker.")
     if os.environ.get(autoreload.DJANGO_AUTORELOAD_ENV) != "true":
         return _start_again_and_again()
-    autoreload.run_with_reloader(_run_watched, options)
+    reloader = autoreload.get_reloader()
+
+    def leave(number: int, _frame: FrameType | None) -> None:
+        # No exception: it could come in a callback of the interpreter, which drops it.
+        autoreload.BaseReloader.stop(reloader)
+        signal.signal(number, signal.SIG_DFL)  # the second one does not wait
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, leave)
+    logger.info("Watching for file changes with %s", type(reloader).__name__)
+    autoreload.start_django(reloader, _run_watched, options)
     return 0
 
 
 def _start_again_and_again() -> int:
-    """Keep a process with the same arguments; return the exit code of the one that ended for good."""
+    """Run processes with the same arguments; return the exit code of the last one."""
     asked: list[int] = []
     child: subprocess.Popen[bytes] | None = None
 
@@ -238,14 +281,14 @@ def _start_again_and_again() -> int:
         if signal.SIGTERM in asked:  # it came when there was no process to pass it on to
             child.send_signal(signal.SIGTERM)
         code = child.wait()
-        if asked or code == 0:  # one that the signal found as it left for a change has ended in order, too
+        if asked or code == 0:  # a signal during a restart is an orderly end, too
             return 0 if code == CHANGED else max(code, 0)
         if code != CHANGED:
-            logger.warning("The worker could not start; it starts again when the code changes", extra={"code": code})
+            logger.warning("The worker could not start; it restarts when the code changes", extra={"code": code})
             watcher = autoreload.StatReloader()
             before = dict(watcher.snapshot_files())
             while not asked and dict(watcher.snapshot_files()) == before:
-                time.sleep(LOOK)
+                time.sleep(FILE_POLL)
             if asked:
                 return max(code, 1)
 
@@ -271,4 +314,4 @@ def _run_watched(options: WorkerOptions) -> None:
     if code is ExitCode.RECYCLE:
         replace_process()
     elif not worker.state.stop_asked:
-        logger.warning("The worker has ended; it starts again when the code changes", extra={"exit_code": int(code)})
+        logger.warning("The worker has ended; it restarts when the code changes", extra={"exit_code": int(code)})

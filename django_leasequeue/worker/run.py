@@ -1,4 +1,4 @@
-"""One run of a job: what is watched from outside while it runs, its timeouts, what its end means."""
+"""One run of a job: its slot, its timeouts, the meaning of its end."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ _NULL: Any = ctypes.py_object()
 
 logger = logging.getLogger("django_leasequeue.worker")
 
-#: Packages whose frames stand above those of a job in its traceback.
+#: Packages whose frames are above those of a job in its traceback.
 _FRAMES = ("django_leasequeue", "asyncio", "asgiref", "contextlib", "opentelemetry")
-#: Reasons to stop for which the job can do nothing.
+#: Reasons to stop that are not the job's fault.
 _STOP_REASONS = ("stopping", "lease_lost", "cancelled")
 #: How runs end, for the acknowledger.
 COMPLETED, FAILED, RETRY, UNSTARTED, STOPPED, SUSPENDED = range(6)
@@ -39,46 +39,50 @@ Entry = tuple[int, LeasedJob, JobControl | None, Any, int | None]
 
 
 class RunAlarm:
-    """The end of one run's time: its soft and its hard timeout, in seconds after ``since``; here of one in the loop."""
+    """The soft and the hard timeout of one run in the event loop, in seconds after ``since``."""
 
-    __slots__ = ("control", "hard_at", "soft_at")
+    __slots__ = ("_hard", "_soft", "control", "hard_at", "soft_at")
 
     def __init__(self, control: JobControl, since: float, soft: float | None, hard: float | None, grace: float) -> None:
         self.control = control
         if hard is None and soft is not None and grace:
             hard = soft + grace
-        #: When the time is over (monotonic).
-        self.soft_at = math.inf if soft is None else since + soft
-        self.hard_at = math.inf if hard is None else since + hard
+        self._soft = math.inf if soft is None else soft
+        self._hard = math.inf if hard is None else hard
+        self.start(since)
+
+    def start(self, since: float) -> None:
+        """Start the timeouts at a time (monotonic); infinity: not yet."""
+        self.soft_at = since + self._soft
+        self.hard_at = since + self._hard
 
     def fire(self) -> None:
-        """Break the run off, from any thread; nothing happens if it has ended."""
+        """Abort the run, from any thread, unless it has ended."""
         self.control.abort("timeout")
-        if (break_off := self.control.on_lost) is not None:
+        if (abort := self.control.on_lost) is not None:
             with suppress(RuntimeError):  # its loop is closed
-                break_off()
+                abort()
 
     def leave(self) -> bool:
-        """Give the run up, from any thread; return False if it has ended first."""
-        return True  # a task has no thread to lose; if it ends at this very moment its job runs again
+        """Give up the run, from any thread; return False if it has ended first."""
+        return True  # a task has no thread to lose; if it ends at this moment its job runs again
 
 
 class ThreadAlarm(RunAlarm):
-    """The timeouts of one run in a thread: raises ``JobTimeout`` into the thread, at most once, and never later.
+    """The timeouts of one run in a thread: raises ``JobTimeout`` into it, at most once, and never after the run.
 
-    Both sides take the only token first: the thread when the run ends, the timekeeper when the time is over.
+    The first side to take the only token wins: the thread when the run ends, the timekeeper at the timeout.
     """
 
-    __slots__ = ("_fired", "_place", "_thread", "_token", "slot")
+    __slots__ = ("_fired", "_slot_token", "_thread", "_token", "slot")
 
     def __init__(self, slot: Slot, control: JobControl, soft: float | None, hard: float | None, grace: float) -> None:
         super().__init__(control, slot.since, soft, hard, grace)
-        #: Where it is shown.
         self.slot = slot
         self._thread = threading.get_ident()
         self._token = [True]
-        #: As the token: for the thread that ends its run, or for who puts another thread in its place.
-        self._place = [True]
+        #: Decides who keeps the slot: the thread that ends its run, or the one that replaces it.
+        self._slot_token = [True]
         self._fired = False
 
     def fire(self) -> None:
@@ -91,23 +95,23 @@ class ThreadAlarm(RunAlarm):
         self._fired = True
 
     def end(self) -> None:
-        """The run has ended: nothing may come any more. In the thread itself; may raise what just came."""
+        """End the alarm with its run, in the thread itself; may raise a timeout that has just come."""
         try:
             self._token.pop()
         except IndexError:
             while not self._fired:
                 time.sleep(0)
-            # Takes back what has not been raised yet.
+            # Clears an exception that has not been raised yet.
             _set_async_exc(self._thread, _NULL)
 
     def leave(self) -> bool:
         with suppress(IndexError):
-            return self._place.pop()
+            return self._slot_token.pop()
         return False
 
 
 class Timekeeper:
-    """Knows the runs that have a timeout. ``check`` is called by the main thread, the rest by those who run jobs."""
+    """Watches the timeouts of runs. The main thread calls ``check``, threads of jobs the rest."""
 
     def __init__(self, main: Alarm, recycle: Callable[[str], None]) -> None:
         self._main, self._recycle = main, recycle
@@ -116,7 +120,7 @@ class Timekeeper:
         self._alarms: dict[int, RunAlarm] = {}
         #: When ``check`` is to be called next (monotonic).
         self.next_at = math.inf
-        #: Jobs that outlived their hard timeout: only the end of the process ends them.
+        #: Jobs past their hard timeout: only the end of the process ends them.
         self.overdue: list[LeasedJob] = []
 
     def expect(self, alarm: RunAlarm) -> None:
@@ -130,7 +134,7 @@ class Timekeeper:
         self._alarms.pop(id(alarm), None)
 
     def check(self) -> None:
-        """Do what is due: break runs off at their soft timeout; at the hard one end the process, or give the run up."""
+        """Abort runs past their soft timeout; at the hard one end the process, or give up the run."""
         now = time.monotonic()
         self.next_at = math.inf
         for alarm in list(self._alarms.values()):
@@ -146,29 +150,28 @@ class Timekeeper:
                     continue
                 self.overdue.append(job)
                 self._recycle(f"job {job.seq} ({job.name}) outlived its hard timeout")
-        # What `expect` says meanwhile stays: it only ever lowers the time.
+        # A concurrent `expect` is kept: this only lowers the time.
         for alarm in list(self._alarms.values()):
             self.next_at = min(self.next_at, alarm.soft_at, alarm.hard_at)
 
 
 @dataclass(slots=True, eq=False)
 class Slot:
-    """The job that one thread runs now, and since when (monotonic). Others read it; only its thread changes it."""
+    """The current job of one thread, and since when (monotonic). Only that thread changes it."""
 
-    #: Of the journal.
+    #: Its slot in the journal.
     number: int
     control: JobControl | None = None
     since: float = 0.0
-    #: The run outlived its time, and another thread has the place: this one ends.
+    #: The run was given up, and another thread has the slot: this one ends.
     left: bool = False
 
 
 def failed(handler: Handler, job: LeasedJob, control: JobControl | None, error: BaseException) -> Entry:
-    """Ask the handler what an error means; an error of the handler itself is kept as the failure.
+    """Let the handler decide about an error; an error of the handler itself becomes the failure.
 
-    A job that ended because the worker stops or its lease does has not failed: it is given back. So is one that could
-    not begin, because its payload or its database was out of reach. One that sleeps or waits for an event goes on
-    later.
+    A job that the end of its worker or its lease has stopped is released without a failure; so is one that could not
+    begin because its payload or its database was out of reach. One that sleeps or waits for an event is suspended.
     """
     if control is not None and control.suspension is not None:
         return (SUSPENDED, job, control, None, control.suspension.delay_ms)
@@ -178,7 +181,8 @@ def failed(handler: Handler, job: LeasedJob, control: JobControl | None, error: 
     ):
         return (STOPPED, job, control, None, 0)
     if isinstance(error, NotBegun):
-        logger.warning("A job cannot begin, and is given back: %s", error, extra={"seq": job.seq})
+        if not error.is_logged:
+            logger.warning("A job cannot begin and is given back: %s", error, extra={"seq": job.seq})
         return (UNSTARTED, job, control, None, error.back_after_ms)
     if control is not None:
         control.error = error
@@ -194,7 +198,7 @@ def failed(handler: Handler, job: LeasedJob, control: JobControl | None, error: 
 
 
 def trace_of(error: BaseException) -> tuple[type[BaseException], BaseException, TracebackType | None]:
-    """Return an error for a log line: its traceback without the worker's frames above the job's own."""
+    """Return ``exc_info`` for a log line: the traceback begins with the job's own frames."""
     step = error.__traceback__
     while step is not None and step.tb_frame.f_globals.get("__name__", "").partition(".")[0] in _FRAMES:
         step = step.tb_next
@@ -202,7 +206,7 @@ def trace_of(error: BaseException) -> tuple[type[BaseException], BaseException, 
 
 
 def plain_failure(error: BaseException) -> Failure:
-    """Return a failure with an error's type and message, without the handler's help."""
+    """Return the failure of an error, with its type and message."""
     kind = type(error)
     name = f"{kind.__module__}.{kind.__qualname__}"
     return Failure(type=name, message=text_of(error), fingerprint=name)

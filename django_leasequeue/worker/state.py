@@ -1,4 +1,4 @@
-"""State that the parts of a worker share, and the figures that they count."""
+"""The state and the figures that the parts of a worker share."""
 
 from __future__ import annotations
 
@@ -28,65 +28,67 @@ from .run import STOPPED, UNSTARTED, Entry, Slot, Timekeeper
 
 logger = logging.getLogger("django_leasequeue.worker")
 
-#: (whether a worker is well, figures)
+#: (whether a worker is healthy, figures)
 Report = tuple[bool, dict[str, Any]]
 
 
 class WorkerState:
-    """The worker's identity, what it holds, and what is to become of it. Made once, passed to every part."""
+    """The worker's identity, its held jobs, and its reasons to stop. Made once, passed to every part."""
 
     def __init__(self, options: WorkerOptions, node: str, handler: Handler) -> None:
         self.options = options
         self.node = node
         self.handler = handler
+        #: Whether the handler, by this attribute, runs tasks only.
+        self.runs_tasks: bool = getattr(handler, "runs_tasks", False)
+        #: Whether the handler, by this method, can now give suspects processes of their own.
+        self.isolates: Callable[[], bool] = getattr(handler, "isolates", bool)
         self.figures = WorkerFigures()
         self.started_at = time.monotonic()
-        #: What the worker's connections say together.
         self.outage = Outage(
             logger, "The database is not reached, trying again", "The database is reached again", node=node
         )
-        #: Every job whose lease is ours, from the claim to the moment its end is sent. Who takes a job out answers for
-        #: it: what comes later (a result after the lease was lost or given back) finds it gone and leaves it alone.
+        #: Every job whose lease is ours, from its claim until its end is sent. The thread that takes a job out settles
+        #: it; a later end (a result after the lease was lost or given back) finds the job gone and is dropped.
         self.held: dict[int, LeasedJob] = {}
         self.leases = Leases(self.held)
         self.buffer = JobBuffer()
-        #: Ends of runs that the database does not know yet, and what wakes the thread that settles them.
+        #: Ends of runs that the database does not know yet, and the alarm of the thread that settles them.
         self.ended: deque[Entry] = deque()
         self.acknowledger = Alarm()
-        #: What runs: in threads, and in coroutines with the time of the start (monotonic; changed by their loop only).
+        #: The runs in threads, and in coroutines with their start (monotonic; only their loop changes it).
         self.slots: list[Slot] = []
         self.coroutines: dict[asyncio.Task[None], tuple[JobControl, float]] = {}
-        #: While a suspect is about to run, or runs: nothing may start but ``alone``.
-        self.isolating = False
-        self.alone: LeasedJob | None = None
-        places = options.concurrency + options.coroutines
-        self.journal = Journal(node, options, places, 2 * (2 * options.prefetch + places + MAX_BATCH))
+        #: A suspect that runs alone, and since when (monotonic).
+        self.alone: tuple[LeasedJob, float] | None = None
+        slots = options.concurrency + options.coroutines
+        self.journal = Journal(node, options, slots, 2 * (2 * options.prefetch + slots + MAX_BATCH))
         #: How many ends are on their way to the database.
         self.settling = 0
         self._lock = threading.Lock()
-        #: Queues that gave jobs of late, and when (monotonic): the keeper raises their floors.
+        #: Queues with recent claims, and when (monotonic): the keeper raises their floors.
         self.drained: dict[int, float] = {}
-        #: The shortest lease seen, in seconds; ringing the keeper makes it keep pace.
+        #: The shortest lease so far, in seconds; a wake lets the keeper adapt to it.
         self.shortest_lease = math.inf
         self.keeper = Alarm()
-        #: A retry was given a time: a thread that sleeps until something is due has to look again.
+        #: A job was delayed: the fetcher must read again when the next job is due.
         self.due_changed = False
-        #: How often the listener heard that leases of a queue were taken from their workers, by queue id.
+        #: By queue id, how many notifications said that leases were taken from their workers.
         self.taken: Counter[int] = Counter()
-        self.hears: Callable[[], bool] = bool
+        self.notifications_arrive: Callable[[], bool] = bool
         self.main = Alarm()
         self.timekeeper = Timekeeper(self.main, self.ask_recycle)
         self.draining = threading.Event()
-        #: Burst or ``max_jobs``: all is done.
+        #: Burst or ``max_jobs``: no work is left.
         self.finished = False
-        #: Why to stop, from signals and operators; "" while there is no reason.
+        #: The reason to stop, of a signal or an operator; "" without one.
         self.stop_asked = ""
         #: The second signal: do not wait for running jobs.
         self.hurry = False
-        #: The process has to go: a job does not end, or a part of the worker broke.
+        #: The reason to replace the process: a job does not end.
         self.recycle = ""
         self.broken: BaseException | None = None
-        self.status = "running"  # or draining: for its row
+        self.status = "running"  # or "draining"
         self.queues: list[str] = []
 
     @property
@@ -104,12 +106,8 @@ class WorkerState:
         in_threads = [(control, since) for control, since in shown if control is not None]
         return in_threads + list(self.coroutines.copy().values())
 
-    def admits(self, job: LeasedJob) -> bool:
-        """Return whether a job may start now, after it was shown among the running ones."""
-        return not self.isolating or self.alone is job
-
     def give_back(self, jobs: Sequence[LeasedJob], *, unstarted: bool, delay_ms: int = 0) -> None:
-        """Release jobs that are held, without a failure; the delivery of those that never ran does not count."""
+        """Release held jobs without a failure; the delivery of ``unstarted`` jobs does not count."""
         kind = UNSTARTED if unstarted else STOPPED
         self.ended.extend([(kind, job, None, None, delay_ms) for job in jobs])
         self.acknowledger.wake()
@@ -138,17 +136,16 @@ class WorkerState:
         return thread
 
     def attend(self, part: str, body: Callable[[], None]) -> None:
-        """Run the body of a thread; the worker hears of the error by which it ends."""
+        """Run the body of a thread; an error that ends it stops the worker."""
         try:
             body()
         except LinkClosed:
             pass
-        except BaseException as error:  # whatever it is, the worker must know
-            if (told := advice(error)) is not None:
-                logger.critical(told)
+        except BaseException as error:
+            if (text := advice(error)) is not None:
+                logger.critical(text)
             else:
                 logger.critical("Part of the worker broke", exc_info=error, extra={"part": part, "node": self.node})
-            # The worker stops and gives its leases back.
             self.broken = self.broken or error
             self.main.wake()
         finally:
@@ -160,10 +157,10 @@ _lock = threading.Lock()
 
 @dataclass(slots=True)
 class WorkerFigures:
-    """Counts of jobs since the start: what became of them, as the database has accepted it.
+    """Counts of jobs since the start, by outcome, as the database has accepted it.
 
-    Failed for good or dead; retried: failed, to be tried again; returned: not started, or stopped with the worker;
-    suspended: sleeping, or waiting for an event; lost: the lease was gone before the job was settled.
+    ``failed``: for good, or dead; ``retried``: failed, with a retry to come; ``returned``: not started, or stopped with
+    the worker; ``suspended``: asleep, or waiting for an event; ``lost``: the lease was gone before the job was settled.
     """
 
     claimed: int = 0

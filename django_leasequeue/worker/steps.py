@@ -1,4 +1,4 @@
-"""Steps of a running job: each runs once, and a later delivery of the job goes on behind the last one that is done."""
+"""Steps of a running job: each runs once; a later delivery of the job continues after the last recorded step."""
 
 from __future__ import annotations
 
@@ -8,19 +8,20 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from asgiref.sync import sync_to_async
-from django.db import connections, transaction
+from django.db import connections
 
 from .. import conf, engine
 from ..engine import codec
 from ..engine.jobs.steps import KeptStep, keep_step, load_step, read_steps, step_text, wait_step
 from ..engine.limits import MAX_SPAN_MS, MAX_STEP_NAME, MAX_STEPS, check_integer, check_text, seconds_of
 from ..engine.store import is_reference
+from ..engine.write_guard import OneTransaction, check_ended, refusing_writes
 from ..enums import JobFlag
 from ..exceptions import EventTimeout, InvalidOption, JobCancelled, JobFailed, LeaseLost, PayloadTooLarge
 
@@ -31,11 +32,12 @@ if TYPE_CHECKING:
 logger = logging.getLogger("django_leasequeue.worker")
 
 MAX_RETRIES = 100
-_READS = ("select", "with", "show", "savepoint", "release", "rollback", "set")
+#: Errors for which a step is not retried.
+_FINAL = (LeaseLost, InvalidOption, PayloadTooLarge)
 
 
 class _Done(Exception):
-    """Another run has done the step meanwhile: this transaction is rolled back, and the other's value counts."""
+    """Another run has recorded the step meanwhile: this transaction is rolled back, and the other value counts."""
 
 
 class AtomicStep:
@@ -43,9 +45,9 @@ class AtomicStep:
 
     def __init__(self, name: str, block: Callable[[AtomicStep], AbstractContextManager[None]]) -> None:
         self._name, self._block = name, block
-        #: Whether an earlier delivery has done it: the block then reads ``value``, and a write in it is refused.
+        #: Whether an earlier delivery has done it: then the block can read ``value`` and may not write.
         self.done = False
-        #: What the step returns, as JSON: the block sets it. ``None`` unless it does.
+        #: The value of the step, JSON: the block sets it.
         self.value: Any = None
 
     def __enter__(self) -> AtomicStep:
@@ -66,7 +68,7 @@ class AtomicStep:
 
     def _refused(self) -> InvalidOption:
         return InvalidOption(
-            f"the atomic step {self._name!r} is a block in a coroutine, and a transaction of Django is sync: write"
+            f"the atomic step {self._name!r} is a block in a coroutine, but Django's transactions are sync: write"
             f" await current().astep({self._name!r}, function, atomic=True)."
         )
 
@@ -78,58 +80,54 @@ class JobSteps:
         self._control, self._job, self._node = control, control.job, control.node
         self._using = database_of(control)
         self._known: dict[str, KeptStep] | None = None
-        #: The place of the last step in their order.
+        #: The number of the last step.
         self._last = 0
-        self._names: Counter[str] = Counter()
+        self._counts: Counter[str] = Counter()
         self._asked_for = 0
 
     def run(self, name: str, call: Callable[[], Any], *, atomic: bool, retries: int, backoff: float) -> Any:
-        """Return what the step has returned; run it if it is not done. See ``JobControl.step``."""
-        place = self._place(name, retries, backoff)
-        if (done := self._find(place)) is not None:
+        """Return the recorded value of the step, or run it. See ``JobControl.step``."""
+        name = self._unique_name(name, retries, backoff)
+        if (done := self._find(name)) is not None:
             return self._value(done)
-        for left in reversed(range(retries + 1)):
+        while True:
             try:
-                return self._in_transaction(place, call) if atomic else self._plainly(place, call())
-            except (LeaseLost, InvalidOption, PayloadTooLarge):
-                raise
-            except Exception:
-                if not left or self._control.lost:
+                return self._in_transaction(name, call) if atomic else self._plainly(name, call())
+            except Exception as error:
+                if not retries or self._control.lost or isinstance(error, _FINAL):
                     raise
-                time.sleep(backoff)
-        raise AssertionError
+            retries -= 1
+            time.sleep(backoff)
 
     async def arun(self, name: str, call: Callable[[], Any], *, atomic: bool, retries: int, backoff: float) -> Any:
-        """See ``run``; a coroutine that the step's function returns is awaited."""
-        place = self._place(name, retries, backoff)
+        """See ``run``; the step's function may be a coroutine function."""
+        name = self._unique_name(name, retries, backoff)
         find = sync_to_async(self._find) if self._known is None else None
-        if (done := self._find(place) if find is None else await find(place)) is not None:
+        if (done := self._find(name) if find is None else await find(name)) is not None:
             return await sync_to_async(self._value)(done) if is_reference(done.value) else codec.loads(done.value)
-        for left in reversed(range(retries + 1)):
+        while True:
             try:
                 if atomic:
-                    return await sync_to_async(self._in_transaction)(place, call)
+                    return await sync_to_async(self._in_transaction)(name, call)
                 value = call()
-                return await sync_to_async(self._plainly)(place, await value if inspect.isawaitable(value) else value)
-            except (LeaseLost, InvalidOption, PayloadTooLarge):
-                raise
-            except Exception:
-                if not left or self._control.lost:
+                return await sync_to_async(self._plainly)(name, await value if inspect.isawaitable(value) else value)
+            except Exception as error:
+                if not retries or self._control.lost or isinstance(error, _FINAL):
                     raise
-                await asyncio.sleep(backoff)
-        raise AssertionError
+            retries -= 1
+            await asyncio.sleep(backoff)
 
     @contextmanager
     def block(self, name: str, step: AtomicStep) -> Iterator[None]:
         """Run a block as an atomic step; see ``JobControl.atomic_step``."""
-        place = self._place(name)
-        if (done := self._find(place)) is not None:
+        name = self._unique_name(name)
+        if (done := self._find(name)) is not None:
             step.done, step.value = True, self._value(done)
-            says = f"the atomic step {place!r} is done: write in its block only if not step.done."
-            with _refusing_writes(lambda alias: says):
+            says = f"the atomic step {name!r} is done: write in its block only if not step.done."
+            with refusing_writes(lambda alias: says):
                 yield
             return
-        with self._both(place, step):
+        with self._both(name, step):
             yield
 
     def wait(
@@ -140,64 +138,69 @@ class JobSteps:
         delay: timedelta | float | None = None,
         until: datetime | None = None,
     ) -> Any:
-        """Give the job's place up until its time or its event has come; return what is kept when it has."""
+        """Suspend the job until its time or its event has come; then return the recorded value."""
         milliseconds = None
         if until is None:
-            milliseconds = int(seconds_of(delay or 0, "the time") * 1_000)
-            check_integer(milliseconds, "the time in ms", 0, MAX_SPAN_MS)
+            milliseconds = _milliseconds(delay or 0)
         elif not isinstance(until, datetime) or until.tzinfo is None:
-            raise InvalidOption(f"a task sleeps until a datetime with a time zone; it is {until!r}.")
-        place = self._place(name)
-        if (done := self._find(place, waits=True)) is not None:
+            raise InvalidOption(f"when must be a datetime with a time zone; it is {until!r}.")
+        return self._wait(self._unique_name(name), event, milliseconds, until)
+
+    def _wait(self, name: str, event: str | None, delay_ms: int | None = None, until: datetime | None = None) -> Any:
+        if (done := self._find(name, waits=True)) is not None:
             return self._value(done)
-        blocks: list[Any] = connections[self._using].atomic_blocks
-        if any(not block._from_testcase for block in blocks):
-            raise InvalidOption(
-                f"{place!r} is inside of a transaction, which would stay open: sleep and wait outside of it."
-            )
+        self._refuse_transaction(name)
         job = self._job
-        times: dict[str, Any] = {"event": event, "delay_ms": milliseconds, "until": until}
+        times: dict[str, Any] = {"event": event, "delay_ms": delay_ms, "until": until}
         waited = engine.run(
-            wait_step(job.seq, job.token, self._node, place, job.deliveries, self._next(), **times), self._using
+            wait_step(job.seq, job.token, self._node, name, job.deliveries, self._next(), **times), self._using
         )
         if waited is None:
             raise LeaseLost(job.key or job.seq)
         if waited.value is None:
-            self._control.passed(place)
+            self._control.passed(name)
             self._control.suspend(waited.left_ms, waits=event is not None)
         return codec.loads(waited.value)
 
     def wait_for_result(self, result: Result[Any], timeout: timedelta | float | None) -> Any:
-        """See ``JobControl.wait_for_result``. What has become of it is kept: a result is forgotten one day."""
-        place = self._place(f"result {result.id}")
-        if (done := self._find(place)) is None:
-            if (ended := _ended(result)) is None:
-                delay = MAX_SPAN_MS / 1_000 if timeout is None else timeout
-                self.wait(f"wait {result.id}", event=result.ended_event(), delay=delay)
-                if (ended := _ended(result)) is None:
-                    raise EventTimeout(result.ended_event())
-            ended = self._plainly(place, ended)
+        """See ``JobControl.wait_for_result``. The outcome is recorded first: later deliveries get the same."""
+        delay_ms = MAX_SPAN_MS if timeout is None else _milliseconds(timeout)
+        # Both in every delivery, so that repeated names keep their numbers and no warning says they are unknown.
+        name, wait_name = self._unique_name(f"result {result.id}"), self._unique_name(f"wait {result.id}")
+        event = result.ended_event()
+        if (done := self._find(name)) is not None:
+            text = self._text(done)
         else:
-            self._names[f"wait {result.id}"] += 1
-            ended = self._value(done)
-        if "value" not in ended:
-            raise JobFailed(result.id, *ended["failed"]) if "failed" in ended else JobCancelled(result.id)
-        return ended["value"]
+            self._refuse_transaction(name)
+            if (heard := _outcome(result)) is None:
+                self._wait(wait_name, event, delay_ms)
+                heard = _outcome(result) or _other_end("timed out")
+            text = self._plain_text(name, heard)
+        value = codec.loads(text)
+        if not text.startswith(_OTHER_END):
+            return value
+        end, *about = value
+        if end == "timed out":
+            raise EventTimeout(event)
+        raise JobFailed(result.id, *about) if end == "failed" else JobCancelled(result.id)
+
+    def _refuse_transaction(self, name: str) -> None:
+        blocks: list[Any] = connections[self._using].atomic_blocks
+        if any(not block._from_testcase for block in blocks):
+            raise InvalidOption(f"{name!r} is inside of a transaction, which would stay open: sleep and wait outside.")
 
     def warn_of_unknown(self) -> None:
-        """Say once that the code has not asked for some of its steps: it has changed since then. They are ignored."""
-        places = {place: place.partition("#") for place in self._known or ()}
-        if unknown := sorted(
-            place for place, (name, _, count) in places.items() if self._names[name] < int(count or 1)
-        ):
+        """Log recorded steps that the code has not used: it has changed since then. They are ignored."""
+        kept = {name: name.partition("#") for name in self._known or ()}
+        if unknown := sorted(name for name, (base, _, count) in kept.items() if self._counts[base] < int(count or 1)):
             logger.warning(
-                "Job %s has kept steps that its code does not know any more, and ignores: %s",
+                "Job %s has recorded steps that its code no longer knows, and ignores: %s",
                 self._job.key or self._job.seq,
                 ", ".join(unknown[:10]),
             )
 
-    def _place(self, name: str, retries: int = 0, backoff: float = 0.0) -> str:
-        """Return the name under which the next step of this name is kept: ``name``, ``name#2``, ``name#3``."""
+    def _unique_name(self, name: str, retries: int = 0, backoff: float = 0.0) -> str:
+        """Return the unique name of the next step with this name: ``name``, ``name#2``, ``name#3``."""
         self._control.raise_if_suspended()
         check_text(name, "the name of a step", 4 * MAX_STEP_NAME)
         if len(name) > MAX_STEP_NAME or "#" in name:
@@ -210,24 +213,24 @@ class JobSteps:
         if self._asked_for >= MAX_STEPS:
             raise InvalidOption(f"a job has at most {MAX_STEPS} steps: do more in each, or enqueue jobs for them.")
         self._asked_for += 1
-        self._names[name] += 1
-        count = self._names[name]
+        self._counts[name] += 1
+        count = self._counts[name]
         return name if count == 1 else f"{name}#{count}"
 
-    def _find(self, place: str, waits: bool = False) -> KeptStep | None:
-        """Return what an earlier delivery has kept of a step, or (``waits``) of a sleep or a wait."""
+    def _find(self, name: str, waits: bool = False) -> KeptStep | None:
+        """Return the record of a step, or (``waits``) of a sleep or a wait, by an earlier delivery."""
         if self._known is None:
             # No delivery before has done any.
             fresh = self._job.deliveries <= 1 and not self._job.flags & JobFlag.FAILED
             self._known = {} if fresh else engine.run(read_steps(self._job.seq), self._using)
             self._last = max((step.number for step in self._known.values()), default=0)
-        found = self._known.get(place)
+        found = self._known.get(name)
         if found is not None and found.waited != waits:
-            raise _other_kind(place, found.waited)
+            raise _other_kind(name, found.waited)
         return found if found is not None and found.value else None
 
     def kept(self, name: str) -> Any:
-        """Return what an earlier delivery has kept of the first step of a name; ``None`` if there is none."""
+        """Return the value that an earlier delivery recorded for a step; ``None`` without one."""
         found = self._find(name)
         return None if found is None else self._value(found)
 
@@ -235,105 +238,112 @@ class JobSteps:
         self._last += 1
         return self._last
 
-    def _value(self, step: KeptStep) -> Any:
-        return codec.loads(engine.run(load_step(step), self._using) if is_reference(step.value) else step.value)
+    def _text(self, step: KeptStep) -> str:
+        return engine.run(load_step(step), self._using) if is_reference(step.value) else step.value
 
-    def _keep(self, place: str, value: Any) -> Any:
-        """Keep what the step returned, and return it as a later delivery will have it."""
-        job, text = self._job, step_text(place, value)
-        kept_step = keep_step(job.seq, job.token, self._node, place, text, job.deliveries, self._next())
-        held, kept = engine.run(kept_step, self._using)
+    def _value(self, step: KeptStep) -> Any:
+        return codec.loads(self._text(step))
+
+    def _keep(self, name: str, text: str, whole: OneTransaction | None = None) -> None:
+        check_ended(self._using)
+        job = self._job
+        number, locks = self._next(), not self._control.ends_in_transaction
+        kept_step = keep_step(job.seq, job.token, self._node, name, text, job.deliveries, number, locks=locks)
+        held, kept, mark = engine.run(kept_step, self._using)
         if not held:
             raise LeaseLost(job.key or job.seq)
         if not kept:
             raise _Done
-        return codec.loads(text)
+        if whole is not None:
+            whole.check(mark)
 
-    def _plainly(self, place: str, value: Any) -> Any:
+    def _plainly(self, name: str, value: Any) -> Any:
+        """Record the value of a step, and return it as later deliveries will get it."""
+        return codec.loads(self._plain_text(name, step_text(name, value)))
+
+    def _plain_text(self, name: str, text: str) -> str:
         try:
-            value = self._keep(place, value)
+            self._keep(name, text)
         except _Done:
-            value = self._theirs(place)
-        self._control.passed(place)
-        return value
+            text = self._theirs(name)
+        self._control.passed(name)
+        return text
 
-    def _theirs(self, place: str) -> Any:
-        found = engine.run(read_steps(self._job.seq), self._using)[place]
+    def _theirs(self, name: str) -> str:
+        found = engine.run(read_steps(self._job.seq), self._using)[name]
         if found.waited:
-            raise _other_kind(place, found.waited)
-        return self._value(found)
+            raise _other_kind(name, found.waited)
+        return self._text(found)
 
     @contextmanager
-    def _both(self, place: str, step: AtomicStep) -> Iterator[None]:
-        """Run what is inside and keep the step's value in one transaction: both, or neither."""
+    def _both(self, name: str, step: AtomicStep) -> Iterator[None]:
+        """Run the block and record the step's value in one transaction."""
         try:
-            with atomic_run(self._control, f"the atomic step {place!r}"):
+            with atomic_run(self._control, f"the atomic step {name!r}") as whole:
                 yield
-                step.value = self._keep(place, step.value)
+                self._keep(name, text := step_text(name, step.value), whole)
         except _Done:
-            step.value = self._theirs(place)
-        self._control.passed(place)
+            text = self._theirs(name)
+        step.value = codec.loads(text)
+        self._control.passed(name)
 
-    def _in_transaction(self, place: str, call: Callable[[], Any]) -> Any:
-        step = AtomicStep(place, partial(self._both, place))
-        with self._both(place, step):
+    def _in_transaction(self, name: str, call: Callable[[], Any]) -> Any:
+        step = AtomicStep(name, partial(self._both, name))
+        with self._both(name, step):
             step.value = call()
             if inspect.isawaitable(step.value):
                 step.value.close()  # type: ignore[attr-defined]
-                raise InvalidOption(f"the atomic step {place!r} is a coroutine: a transaction of Django is sync.")
+                raise InvalidOption(f"the atomic step {name!r} is a coroutine, but Django's transactions are sync.")
         return step.value
 
 
-def _other_kind(place: str, waited: bool) -> InvalidOption:
+def _other_kind(name: str, waited: bool) -> InvalidOption:
     before, now = ("a sleep or a wait", "a step") if waited else ("a step", "a sleep or a wait")
     return InvalidOption(
-        f"{place!r} was {before} of this job when it was kept, and is {now} in the code now: give it another name, or"
-        " let the job begin again from there (from_step)."
+        f"{name!r} was recorded as {before} of this job, and is {now} in the code now: give it another name, or let the"
+        " job begin again from there (from_step)."
     )
 
 
-def _ended(result: Result[Any]) -> dict[str, Any] | None:
-    """Return what has become of another task, as it is kept; ``None`` while it goes on."""
+def _milliseconds(time: timedelta | float) -> int:
+    return check_integer(int(seconds_of(time, "the time") * 1_000), "the time in ms", 0, MAX_SPAN_MS)
+
+
+#: The value of another task is recorded unchanged, so it may have any size. Other outcomes begin with a space, which no
+#: JSON of ours does.
+_OTHER_END = " "
+
+
+def _other_end(*about: object) -> str:
+    return _OTHER_END + codec.dumps(about)
+
+
+def _outcome(result: Result[Any]) -> str | None:
+    """Return the outcome of another task as text to record; ``None`` while it runs."""
     try:
         found = result.outcome()
     except JobFailed as error:
-        return {"failed": [error.error_type, error.error, error.deliveries]}
+        return _other_end("failed", error.error_type, error.error, error.deliveries)
     except JobCancelled:
-        return {"cancelled": True}
-    return None if found is None else {"value": found[0]}
+        return _other_end("cancelled")
+    return None if found is None else step_text(f"result {result.id}", found[0])
 
 
 def database_of(control: JobControl) -> str:
-    """Return the alias of the database in which a job's atomic parts run: that of the job."""
+    """Return the alias of the database of a job, in which its atomic parts run."""
     return control.using or conf.settings.DATABASE
 
 
 @contextmanager
-def atomic_run(control: JobControl, what: str) -> Iterator[str]:
-    """Run what is inside in one transaction of the job's database, whose alias it yields; refuse writes elsewhere."""
-    using = database_of(control)
+def atomic_run(control: JobControl, what: str) -> Iterator[OneTransaction]:
+    """Run the block in one transaction of the job's database, which it yields; refuse writes to other databases."""
+    whole = OneTransaction(using := database_of(control), what)
 
     def says(alias: str) -> str:
         return (
-            f"{what} writes to the database {alias!r}, and its job is in {using!r}: that is not one transaction. Make"
-            " it a plain one that may run again, or keep the jobs beside that data (ROUTER)."
+            f"{what} writes to the database {alias!r} or locks rows there, and its job is in {using!r}: that is not one"
+            " transaction. Make it a plain step that may run again, or keep the jobs beside that data (ROUTER)."
         )
 
-    with transaction.atomic(using=using), _refusing_writes(says, but=using):
-        yield using
-
-
-@contextmanager
-def _refusing_writes(says: Callable[[str], str], but: str | None = None) -> Iterator[None]:
-    """Refuse writes to all databases ``but`` one, with what is said of the alias."""
-
-    def refuse(execute: Any, sql: Any, params: Any, many: bool, context: Any) -> Any:
-        if str(sql).lstrip().lower().startswith(_READS):
-            return execute(sql, params, many, context)
-        raise InvalidOption(says(context["connection"].alias))
-
-    with ExitStack() as stack:
-        for connection in connections.all():
-            if connection.alias != but:
-                stack.enter_context(connection.execute_wrapper(refuse))
-        yield
+    with whole.begun(), refusing_writes(says, but=using):
+        yield whole

@@ -1,7 +1,7 @@
 """The supervisor: keeps a number of worker processes running, and stops them together.
 
-The children are forked before there is any thread or connection. Each has two pipes: on one the supervisor tells it to
-stop (and its end tells that the supervisor is gone), on the other it reports its health.
+It forks the children before there is any thread or connection. Each has two pipes: on one the supervisor sends it
+orders (its end means that the supervisor is gone), on the other it reports its health.
 """
 
 from __future__ import annotations
@@ -27,17 +27,18 @@ from django.utils.module_loading import import_string
 from ..conf.options import WorkerOptions
 from ..notify import close_listeners
 from ..notify.session import WakeUpPipe
+from . import forked
 from .process import HealthFile, health_page, leave, spare_collector
 from .state import Report, WorkerFigures
 from .worker import ABORT_GRACE, FLUSH, ExitCode, Worker, node_name
 
 logger = logging.getLogger("django_leasequeue.worker")
 
-#: Seconds before a child that died is started again: doubled from, up to; from the first again after a good while.
+#: First and longest pause, in seconds, before a dead child restarts; doubled each time, reset after a good while.
 FIRST_RESTART, LAST_RESTART, GOOD_WHILE = 0.5, 30.0, 60.0
-#: Seconds without a report after which a child counts as ill.
+#: Seconds without a report after which a child counts as unhealthy.
 SILENCE = 10.0
-#: Seconds beyond all its own deadlines that a child gets before it is killed.
+#: Seconds beyond all its own deadlines after which a child is killed.
 MARGIN = 10.0
 
 STOP, HURRY = b"s", b"h"
@@ -45,7 +46,7 @@ STOP, HURRY = b"s", b"h"
 
 @dataclass(slots=True)
 class Child:
-    """One place for a worker process, and the process that is in it now."""
+    """One slot for a worker process, and its present process."""
 
     number: int
     options: WorkerOptions
@@ -58,14 +59,14 @@ class Child:
     heard_at: float = 0.0
     report: dict[str, Any] = field(default_factory=dict)
     rest: bytes = b""
-    #: Its last exit was its last.
+    #: No process follows.
     over: bool = False
-    #: How many processes were in it.
+    #: The number of processes so far.
     starts: int = 0
 
 
 class Supervisor:
-    """Runs ``processes`` workers for each database, by its options; starts those again that die or ask for it."""
+    """Runs ``processes`` workers for each database, by its options; restarts those that die or ask for it."""
 
     def __init__(self, *each: WorkerOptions) -> None:
         if not hasattr(os, "fork"):
@@ -76,8 +77,8 @@ class Supervisor:
         self._options = options = each[0]
         self._name = options.node or node_name()
         #: The first process of each database also does the reaper's duties there.
-        places = [replace(one, reaper=one.reaper and not number) for one in each for number in range(one.processes)]
-        self._children = [Child(number, one) for number, one in enumerate(places)]
+        slots = [replace(one, reaper=one.reaper and not number) for one in each for number in range(one.processes)]
+        self._children = [Child(number, one) for number, one in enumerate(slots)]
         self._selector = selectors.DefaultSelector()
         self._page: TCPServer | None = None
         self._file: HealthFile | None = None
@@ -89,11 +90,11 @@ class Supervisor:
         self._counted = WorkerFigures().as_dict()
 
     def run(self) -> ExitCode:
-        """Supervise until every worker has ended for good; return this process's exit code, in the children as well."""
+        """Supervise until every worker has ended for good; return this process's exit code, also in a child."""
         connections.close_all()
         close_listeners()
         options = self._options
-        # Loaded once for all children; and what cannot be loaded is said once.
+        # Loaded once for all children; an import error is raised once.
         import_string(options.handler)
         if options.health_port:
             from ..metrics.prometheus import no_queue_page, worker_page  # supervisors without a page need not load it
@@ -110,7 +111,7 @@ class Supervisor:
         signal.set_wakeup_fd(wakeup.writing, warn_on_full_buffer=False)
         logger.info("Supervisor started", extra={"node": self._name, "processes": len(self._children)})
         while not all(child.over for child in self._children):
-            if (code := self._turn()) is not None:
+            if (code := self._step()) is not None:
                 return code
         logger.info("Supervisor stopped", extra={"node": self._name, "exit_code": int(self._worst)})
         signal.set_wakeup_fd(-1)
@@ -125,8 +126,8 @@ class Supervisor:
     def _signalled(self, number: int, frame: FrameType | None) -> None:
         self._signals += 1
 
-    def _turn(self) -> ExitCode | None:
-        """Do what is to be done now, then wait for something to happen; in a child, return its exit code."""
+    def _step(self) -> ExitCode | None:
+        """Start, stop and watch children, then wait for an event; in a child, return its exit code."""
         now = time.monotonic()
         for child in self._children:
             if not child.pid and not child.over and now >= child.restart_at:
@@ -154,19 +155,19 @@ class Supervisor:
         logger.info("Supervisor stops its workers", extra={"node": self._name, "hurry": order == HURRY})
         for child in self._children:
             if child.pid:
-                with suppress(BrokenPipeError):  # it has just ended, and is reaped in a moment
+                with suppress(BrokenPipeError):  # it has just ended
                     os.write(child.orders, order)
             else:
                 child.over = True
 
     def _watch_stop(self, now: float) -> None:
-        """A child that outlives all its own deadlines is killed: its jobs come back when their leases expire."""
+        """Kill a child that outlives all its own deadlines: its jobs come back when their leases expire."""
         if not self._stopping_at:
             return
         deadline = self._stopping_at + self._options.drain_timeout + ABORT_GRACE + 2 * FLUSH + MARGIN
         for child in self._children:
             if child.pid and now > deadline:
-                logger.error("A worker process does not end and is killed", extra={"pid": child.pid})
+                logger.error("A worker process does not end: it is killed", extra={"pid": child.pid})
                 os.kill(child.pid, signal.SIGKILL)
 
     def _start(self, child: Child) -> ExitCode | None:
@@ -180,7 +181,7 @@ class Supervisor:
             os.close(orders_writing)
             os.close(reports_reading)
             self._forget_parent()
-            # The name of one that followed another tells it from that.
+            # A restarted child has another name than the one before.
             node = f"{self._name}.{child.number}" + (f"+{child.starts - 1}" if child.starts > 1 else "")
             return run_child(child.options, node, orders_reading, reports_writing)
         os.close(orders_reading)
@@ -191,7 +192,7 @@ class Supervisor:
         return None
 
     def _forget_parent(self) -> None:
-        """In a child: what the parent has open is not ours. Pipes to other children would keep them from its end."""
+        """In a child: close the parent's descriptors. With an open pipe, other children would miss the parent's end."""
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         for other in self._children:
@@ -206,7 +207,7 @@ class Supervisor:
         data = b""
         with suppress(BlockingIOError):
             data = os.read(child.reports, 65_536)
-        if not data:  # it is ending: its pipe would be ready for ever
+        if not data:  # it is ending: its pipe would stay ready
             self._selector.unregister(child.reports)
             return
         *lines, child.rest = (child.rest + data).split(b"\n")
@@ -220,7 +221,7 @@ class Supervisor:
                 continue
             pid, status = os.waitpid(child.pid, os.WNOHANG)
             if pid:
-                with suppress(KeyError):  # its last words; unless it was heard to end
+                with suppress(KeyError):  # its last report, unless its pipe has ended
                     self._hear(child)
                 with suppress(KeyError):
                     self._selector.unregister(child.reports)
@@ -234,10 +235,10 @@ class Supervisor:
         for name in self._counted:
             self._counted[name] += report.get(name, 0)
         now = time.monotonic()
-        # A task may end the process with any exit code: only what the worker itself has said before counts.
+        # A task may end the process with any exit code: only one that the worker has reported before counts.
         meant = report.get("ends") == code
         planned = meant and code == ExitCode.RECYCLE
-        if code == ExitCode.USAGE and not report:  # another one would not start either
+        if code == ExitCode.USAGE and not report:  # no other one would start either
             self._worst = ExitCode.USAGE
             self._signals = max(self._signals, 1)
             child.over = True
@@ -252,7 +253,7 @@ class Supervisor:
         child.restart_at = now if planned else now + child.delay
         logger.log(
             logging.INFO if planned else logging.ERROR,
-            "A worker process ended and is started again",
+            "A worker process ended and restarts",
             extra={"number": child.number, "exit_code": code, "seconds": 0 if planned else child.delay},
         )
         if not planned:
@@ -268,12 +269,15 @@ class Supervisor:
 
 
 def run_child(options: WorkerOptions, node: str, orders: int, reports: int) -> ExitCode:
-    """Run one worker that obeys ``orders`` and writes its health, a JSON object a line, to ``reports`` (pipes)."""
+    """Run one worker that reads ``orders`` and writes its health, one JSON object a line, to ``reports`` (pipes)."""
     worker = Worker(options, node=node)
     state = worker.state
-    # The supervisor passes on what it is told; a signal to the whole group must not count twice.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, lambda *_: state.ask_stop("SIGTERM"))
+    # The supervisor passes signals on; a signal to the whole group must not count twice.
+    # A no-op instead of SIG_IGN, which programs that tasks start would inherit.
+    forked.handle(signal.SIGINT, lambda *_: None)
+    forked.handle(signal.SIGTERM, lambda *_: state.ask_stop("SIGTERM"))
+    forked.keep_to_parent(orders)
+    forked.keep_to_parent(reports)
 
     def obey() -> None:
         while True:
@@ -295,7 +299,7 @@ def run_child(options: WorkerOptions, node: str, orders: int, reports: int) -> E
             state.ask_stop("the supervisor is gone")
 
     spare_collector()
-    tick(worker.report())  # before any job: whatever ends the process from now on, another one can start
+    tick(worker.report())  # before any job: from now on a process that dies is restarted
     code = worker.run(tick)
     if code is ExitCode.OK and options.max_jobs and state.finished and not options.burst:
         code = ExitCode.RECYCLE

@@ -7,34 +7,17 @@ import threading
 import time
 from functools import partial
 
-from django.db import close_old_connections, connections
-from django.db.backends.signals import connection_created
-
 from ..engine import Failure
 from ..engine.jobs.results import STALLED
+from . import forked
 from .control import JobControl, JobTimeout
+from .edge import clear_edge, connected_threads, tidy_connections
 from .leases import RATED
 from .run import COMPLETED, RETRY, UNSTARTED, Entry, RunAlarm, Slot, ThreadAlarm, failed
 from .state import WorkerState
 
-#: What is kept of a run that was given up.
+#: The failure of a run that was given up.
 GIVEN_UP = Failure(STALLED, "the run took longer than its visibility timeout", fingerprint=STALLED.lower())
-#: Idents of the threads in which Django has opened a connection that may have to be closed.
-connected_threads: set[int] = set()
-
-
-connection_created.connect(
-    lambda **_: connected_threads.add(threading.get_ident()),
-    weak=False,
-    dispatch_uid="django_leasequeue.worker.threads",
-)
-
-
-def tidy_connections() -> None:
-    """Do at a job's edge what Django does at a request's: close connections that are broken or too old."""
-    close_old_connections()
-    if all(connection.connection is None for connection in connections.all(initialized_only=True)):
-        connected_threads.discard(threading.get_ident())
 
 
 class ThreadPool:
@@ -58,23 +41,23 @@ class ThreadPool:
         return not any(thread.is_alive() for thread in self._threads)
 
     def abandon_run(self, alarm: RunAlarm) -> None:
-        """Give a run up, also one of a coroutine: its job goes back as if its lease had expired, and it is told."""
+        """Give up a run, also of a coroutine: its job is released as if its lease had expired, then the run aborts."""
         if not alarm.leave():
             return
         if isinstance(alarm, ThreadAlarm):
-            # Another thread gets the place of the one that ends when its run does.
+            # A new thread takes the slot; the old one ends with its run.
             new = Slot(alarm.slot.number)
             slots = self._state.slots
             slots[slots.index(alarm.slot)] = new
             thread = self._state.start_thread("job", partial(self._work, new))
             self._threads = [*(other for other in self._threads if other.is_alive()), thread]
-        # First, so that what it does when it is told comes too late.
+        # Before the abort, so that whatever the run still does comes too late.
         self._state.ended.append((RETRY, alarm.control.job, None, GIVEN_UP, 0))
         self._state.acknowledger.wake()
         alarm.control.abort("lease_lost")
 
     def _work(self, slot: Slot) -> None:  # noqa: C901  (the hottest loop there is: no calls that can be spared)
-        # Everything that is looked up once instead of for every job.
+        # Looked up once instead of for every job.
         state, buffer, ended_runs = self._state, self._state.buffer, self._state.ended
         node, using = state.node, state.options.database
         handler, held, leases = state.handler, state.held, state.leases.of
@@ -82,7 +65,7 @@ class ThreadPool:
         jobs, take, append = buffer.jobs, buffer.jobs.popleft, ended_runs.append
         fetcher, acknowledger = buffer.fetcher, state.acknowledger
         monotonic, new_context = time.monotonic, contextvars.Context
-        admits, started, ended, number = state.admits, state.journal.started, state.journal.ended, slot.number
+        started, ended, number = state.journal.started, state.journal.ended, slot.number
         ident = threading.get_ident()
         parker = threading.Lock()
         parker.acquire()
@@ -102,14 +85,10 @@ class ThreadPool:
             control = JobControl(job, node, using)
             soft, hard = timeout(job)
             slot.control = control
-            if held.get(job.seq) is not job:  # lost or given back before it was shown among the running ones
+            if held.get(job.seq) is not job:  # lost or given back before it was among the running jobs
                 slot.control = None
                 continue
-            if not admits(job):
-                slot.control = None
-                buffer.put([job], first=True)
-                continue
-            # After the job is shown in the slot: from then on it is told when its lease ends.
+            # After the job is in the slot: from then on the end of its lease aborts it.
             slot.since = since = monotonic()
             lease = leases.get(job.token)
             if lease is None or lease.forbids(job, since):
@@ -117,6 +96,7 @@ class ThreadPool:
                 append((UNSTARTED, job, None, None, 0))
                 acknowledger.wake()
                 continue
+            control.lease = lease
             if job.flags & RATED:
                 control.begins_by = state.leases.begins_by(job)
             started(number, job)
@@ -127,10 +107,15 @@ class ThreadPool:
                     entry = self._run_timed(slot, control, soft, hard)
                 control.ran_ms = int((monotonic() - since) * 1_000)
             except BaseException as error:  # noqa: BLE001  (a job may raise anything)
+                forked.leave_if_child()
                 control.ran_ms = int((monotonic() - since) * 1_000)
                 if isinstance(error, JobTimeout) and error.seconds is None:
                     error = JobTimeout(soft)
                 entry = failed(handler, job, control, error)
+            if forked.is_child:
+                forked.leave_if_child()
+            if ident in connected_threads:
+                entry = clear_edge(entry, handler)
             ended(job)
             append(entry)
             slot.control = None
@@ -144,7 +129,14 @@ class ThreadPool:
 
     def _run_timed(self, slot: Slot, control: JobControl, soft: float | None, hard: float | None) -> Entry:
         alarm = ThreadAlarm(slot, control, soft, hard, self._state.options.timeout_grace)
-        self._state.timekeeper.expect(alarm)
+        timekeeper = self._state.timekeeper
+        timekeeper.expect(alarm)
+
+        def restart(since: float) -> None:
+            alarm.start(since)
+            timekeeper.expect(alarm)
+
+        control.restart_clock = restart
         try:
             result = contextvars.Context().run(self._state.handler.run, control.job, control)
             return (COMPLETED, control.job, control, result, None)
@@ -153,4 +145,4 @@ class ThreadPool:
                 alarm.end()
             finally:  # it may raise the timeout that came last
                 slot.left = not alarm.leave()
-                self._state.timekeeper.forget(alarm)
+                timekeeper.forget(alarm)

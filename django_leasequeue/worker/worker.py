@@ -1,4 +1,4 @@
-"""The worker: its options, its parts put together, and how it stops them in the right order."""
+"""The worker: its options, its parts, and the order in which it stops them."""
 
 from __future__ import annotations
 
@@ -24,12 +24,15 @@ from ..conf.options import WorkerOptions
 from ..engine import metadata
 from ..engine.limits import MAX_NODE_BYTES
 from ..engine.queues import routing
+from . import forked
 from .acknowledger import Acknowledger
-from .buffer import SuspectIsolation
+from .buffer import take_each
 from .control import Handler
 from .coroutines import CoroutinePool
+from .edge import guard_blocks
 from .fetcher import Fetcher
 from .keeper import Keeper
+from .leases import SUSPECT
 from .logs import about
 from .run import failed
 from .state import Report, WorkerState
@@ -40,35 +43,35 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("django_leasequeue.worker")
 
-#: Seconds that the other jobs get when the process has to go because of one that does not end.
+#: Seconds that the other jobs get when a job that does not end forces the process to go.
 RECYCLE_DRAIN = 5.0
-#: Seconds that a job gets to end by itself after it was told to.
+#: Seconds that an aborted job gets to end by itself.
 ABORT_GRACE = 1.0
-#: Seconds of one round of keeping leases after which it hangs.
+#: Seconds after which a round of the keeper counts as hung.
 HANGS = 60.0
-#: Seconds that the database gets to hear of the last ends and of jobs given back.
+#: Seconds for the last statements of the acknowledger.
 FLUSH = 10.0
-#: Seconds that threads with nothing left to do get to end: they close connections, which takes some on a busy machine.
+#: Seconds that idle threads get to end: they close connections, which takes time on a busy machine.
 REST = 6.0
 
 
 class ExitCode(IntEnum):
     """The reason for which a worker ended."""
 
-    #: Asked to stop, or nothing left to do; every job that had started has ended.
+    #: Asked to stop, or no work left; every started job has ended.
     OK = 0
-    #: It could not start: wrong options or settings (Django's CommandError).
+    #: It could not start: invalid options or settings (Django's CommandError).
     USAGE = 1
-    #: Stopped before every running job had ended: those were told, and given back.
+    #: Stopped before every running job had ended: those were aborted and given back.
     GIVEN_BACK = 3
-    #: A part of the worker broke: a bug. What it held was given back, or comes back when the leases expire.
+    #: A part of the worker broke: a bug. Its jobs were given back, or come back when their leases expire.
     BROKEN = 70
     #: It asks for a new process: a job outlived its hard timeout, or (with processes) it ran its ``max_jobs``.
     RECYCLE = 75
 
 
 class HardTimeout(Exception):
-    """A job outlived its hard timeout; its process was replaced."""
+    """A job outlived its hard timeout, and its process was replaced."""
 
 
 def load_options(**given: Any) -> WorkerOptions:
@@ -77,29 +80,29 @@ def load_options(**given: Any) -> WorkerOptions:
 
 
 def load_each(**given: Any) -> list[WorkerOptions]:
-    """Return the given options over the settings', for each database; ``ImproperlyConfigured``: one is wrong."""
+    """Return the given options over the settings', for each database; ``ImproperlyConfigured``: one is invalid."""
     chosen = {name: value for name, value in given.items() if value is not None}
     checked = conf.read(WorkerOptions, {name.upper(): value for name, value in chosen.items()}, "runworker")
     options = replace(conf.settings.WORKER, **{name: getattr(checked, name) for name in chosen})
     if len(options.node.encode()) > MAX_NODE_BYTES - 16:
-        raise ImproperlyConfigured(f"node of a worker must be at most {MAX_NODE_BYTES - 16} bytes long.")
+        raise ImproperlyConfigured(f"node must have at most {MAX_NODE_BYTES - 16} bytes; it is {options.node!r}.")
     aliases = [options.database] if options.database else routing.aliases()
     for alias in aliases:
         if alias not in django_settings.DATABASES or connections[alias].vendor != "postgresql":
-            raise ImproperlyConfigured(f"{alias!r} is not a PostgreSQL database of DATABASES.")
+            raise ImproperlyConfigured(f"database must be a PostgreSQL alias of DATABASES; it is {alias!r}.")
     return [replace(options, database=alias) for alias in aliases]
 
 
 def node_name() -> str:
-    """Return a new name for a worker: host, process id and a random part, so that no two workers share one."""
+    """Return a unique name for a worker: host, process id and a random part."""
     host = socket.gethostname().encode()[:64].decode(errors="ignore")
     return f"{host}:{os.getpid()}:{secrets.token_hex(3)}"
 
 
 class Worker:
-    """A worker process: claims jobs, runs them, settles them, until it is asked to stop.
+    """A worker process: claims, runs and settles jobs until it is asked to stop.
 
-    ``recycles``: whether a run that outlives its hard timeout ends the worker (a new process follows), or is given up.
+    ``recycles``: whether a run past its hard timeout ends the worker (a new process follows); else it is given up.
     """
 
     def __init__(
@@ -110,7 +113,9 @@ class Worker:
             try:
                 handler = kind(project=options.project)
             except TypeError as error:
-                raise ImproperlyConfigured(f"The handler {options.handler!r} cannot be made: {error}") from error
+                raise ImproperlyConfigured(
+                    f"handler must be a class that takes project; it is {options.handler!r}: {error}"
+                ) from error
         if metadata.wrap_handler is not None:
             handler = metadata.wrap_handler(handler, options.project)
         self.state = state = WorkerState(options, node or options.node or node_name(), handler)
@@ -118,8 +123,7 @@ class Worker:
         self._threads = ThreadPool(state)
         state.timekeeper.abandon_run = None if recycles else self._threads.abandon_run
         self._coroutines = CoroutinePool(state)
-        self._isolation = SuspectIsolation(state, self._coroutines)
-        self._fetcher = Fetcher(state, self._coroutines, self._isolation)
+        self._fetcher = Fetcher(state, self._coroutines)
         self._keeper = Keeper(state, self._fetcher.shrink)
         self._service: dict[str, threading.Thread] = {}
         self._reaper: Reaper | None = None
@@ -134,35 +138,41 @@ class Worker:
 
     @property
     def healthy(self) -> bool:
-        """Whether the worker's own threads live and none hangs."""
-        # A database that is not reached is no illness: a new process would not reach it either, and lose what runs.
+        """Whether the worker's own threads live, none hangs, and no duty of the reaper is late while it leads."""
+        # An unreachable database is no reason to replace a process: a new one would not reach it either.
         hangs = time.monotonic() - self._keeper.well_at > HANGS and not self._keeper.link.retrying
         return (
             self.state.broken is None
             and not hangs
             and all(thread.is_alive() for thread in list(self._service.values()))
+            and (self._reaper is None or self._reaper.report()[0])
         )
 
     def report(self) -> Report:
-        state = self.state
+        state, running, alone = self.state, self.state.running(), self.state.alone
         return self.healthy, {
             "node": state.node,
             "state": state.status,
             "held": len(state.held),
-            "running": len(state.running()),
+            "running": len(running),
+            "suspects": sum(control.job.flags & SUSPECT > 0 for control, _ in running),
+            "alone_seconds": 0.0 if alone is None else round(time.monotonic() - alone[1], 3),
             "database": "unreached" if state.outage.parts else "reached",
+            **({} if self._reaper is None else {"reaper": self._reaper.report()[1]}),
             **state.figures.as_dict(),
         }
 
     def run(self, tick: Callable[[Report], None] | None = None) -> ExitCode:
-        """Work until there is a reason to stop; about once a second call ``tick`` with the worker's health."""
+        """Work until there is a reason to stop; call ``tick`` about once a second with the worker's health."""
         self._tick = tick
         state = self.state
+        forked.begins(self)
+        guard_blocks()
         self._start()
         reaper = self._reaper
         while not (state.stop_asked or state.finished or state.recycle or state.broken):
             if reaper is not None and self._fetcher.asked:
-                reaper.start()  # only now: its connections and statements would delay the first claim
+                reaper.start()  # after the first claim, which it would delay
                 reaper = None
             self._wait(1.0)
         return self._stop()
@@ -197,7 +207,7 @@ class Worker:
 
     def _stop(self) -> ExitCode:
         state, began = self.state, time.monotonic()
-        why = state.recycle or state.stop_asked or ("a part of it broke" if state.broken else "nothing left to do")
+        why = state.recycle or state.stop_asked or ("a part of it broke" if state.broken else "no work left")
         logger.info("Worker stops", extra={"node": state.node, "why": why, "held": len(state.held)})
         state.status = "draining"
         self._stop_claiming()
@@ -209,6 +219,7 @@ class Worker:
             self._abandon()
         settled = self._flush()
         self.clean = self._close()
+        forked.ends(self)
         if state.broken is not None:
             code = ExitCode.BROKEN
         elif state.recycle and not state.stop_asked:
@@ -236,7 +247,7 @@ class Worker:
         self._keeper.wakeup.wake()
 
     def _return_unstarted(self) -> None:
-        unstarted = self._isolation.take_waiting()
+        unstarted = self.state.buffer.take_all() + take_each(self._coroutines.jobs)
         if unstarted:
             self.state.give_back(unstarted, unstarted=True)
 
@@ -253,7 +264,7 @@ class Worker:
             self._wait(min(left, 0.05))
 
     def _abandon(self) -> None:
-        """Give the jobs back that did not end: first they are told, and get a moment."""
+        """Abort the running jobs; after a moment, give back those that have not ended."""
         state, overdue = self.state, self.state.timekeeper.overdue
         for control, _ in state.running():
             control.abort("stopping")
@@ -263,7 +274,7 @@ class Worker:
         late = {job.seq for job in overdue}
         for job in list(state.held.values()):
             if job.seq in late:
-                error = HardTimeout("It did not end at its hard timeout; its process was replaced.")
+                error = HardTimeout("The job did not end at its hard timeout, and its process was replaced.")
                 self._acknowledger.done.append(failed(state.handler, job, None, error))
             else:
                 logger.warning("Job given back before it ended", extra=about(job))
@@ -271,7 +282,7 @@ class Worker:
         self._acknowledger.wakeup.wake()
 
     def _flush(self) -> bool:
-        """Let the acknowledger tell what is left; return whether the database heard all."""
+        """Let the acknowledger settle the rest; return whether the database has accepted all."""
         acknowledger, thread = self._acknowledger, self._service["acknowledger"]
         acknowledger.close()
         thread.join(FLUSH)
@@ -280,7 +291,7 @@ class Worker:
         acknowledger.give_up()
         thread.join(2)
         logger.error(
-            "The database did not hear of the end of jobs: they will run again", extra={"node": self.state.node}
+            "The ends of jobs did not reach the database: they will run again", extra={"node": self.state.node}
         )
         return False
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from django_leasequeue import engine
 from django_leasequeue.devdb import DevDBError
 from django_leasequeue.engine import ConnectionExecutor, NewJob, pool
+from django_leasequeue.models import LakeConsumer
 
 from . import children, tcp_server
 from .lake_claims import Claims
@@ -144,13 +145,12 @@ def _jdbc(session: SparkSession, place: dict[str, str]) -> DataFrame:
 def _pipeline(
     session: SparkSession, using: str, scratch: Path, claims: Claims, tell: Callable[[str], None]
 ) -> Generator[str, None, int]:
-    from django_leasequeue.spark import bronze, consumers, pipeline
+    from django_leasequeue.spark import bronze, pipeline
     from django_leasequeue.spark.layout import Lake
 
     def drained(name: str) -> tuple[Lake, float, int]:
         lake = Lake(session, str(scratch / name))
-        with pool.connect(using) as connection:
-            consumers.forget(connection, _CONSUMER)
+        LakeConsumer.objects.using(using).filter(name=_CONSUMER).delete()
         seconds, events = _timed(lambda: bronze.ingest(lake, {"alias": using}, consumer=_CONSUMER))
         return lake, seconds, events
 
@@ -171,8 +171,7 @@ def _pipeline(
         f" {_verdict(silver + gold, FIGURES, least=False)} (5 million events)"
     )
     yield _beside(using, claims, lambda: drained("again"), tell)
-    with pool.connect(using) as connection:
-        consumers.forget(connection, _CONSUMER)
+    LakeConsumer.objects.using(using).filter(name=_CONSUMER).delete()
     return events
 
 

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pgtrigger
+import pytest
 from django.db import connection
 
 from django_leasequeue import engine
@@ -11,7 +12,9 @@ from django_leasequeue.engine.dead.bulkoperation import Asked, start_operation
 from django_leasequeue.engine.dead.filter import DeadFilter, from_query
 from django_leasequeue.engine.dead.triage import preview
 from django_leasequeue.models import BulkOperation, JobState, LiveJob, Queue, Worker
-from tests.engine.helpers import make
+from django_leasequeue.worker import JobControl
+from django_leasequeue.worker.durable import Suspended
+from tests.engine.helpers import make, one, put
 from tests.support.rows import rows
 
 NODE = "worker-1"
@@ -89,3 +92,20 @@ def worker(node: str = "worker-1", queues: tuple[str, ...] = ("work",), **values
     at = clock.now()
     known = {"host": "h", "pid": 1, "concurrency": 2, "started_at": at, "seen_at": at}
     return rows(Worker).create(node=node, queues=list(queues), **{**known, **values})
+
+
+def suspended(*, event: str | None = None, queue: str = "work") -> int:
+    """Let a job sleep, or wait for an event; return its number."""
+    make(queue)
+    (seq,) = put(1, queue, name="shop.pay")
+    job = one(queue)
+    control = JobControl(job, NODE)
+    with pytest.raises(Suspended):
+        if event is None:
+            control.sleep("nap", hours=1)
+        else:
+            control.wait_for(event, timeout=3_600)
+    assert control.suspension is not None
+    back = [engine.Release(job.seq, job.token, control.suspension.delay_ms)]
+    engine.run(engine.release(back, NODE, suspended=True))
+    return seq

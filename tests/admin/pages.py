@@ -85,7 +85,7 @@ def look(client: Client, name: str, /, *args: Any, **query: Any) -> Page:
     return read(client.get(admin_url(name, *args, **query)))
 
 
-def told(client: Client, name: str, *args: Any, **data: Any) -> str:
+def told(client: Client, name: str, /, *args: Any, **data: Any) -> str:
     answer = client.post(admin_url(name, *args), data, follow=True)
     assert answer.status_code == 200
     return messages(answer)

@@ -14,9 +14,9 @@ from django_leasequeue.engine import Failure, LimitValues, NewJob, Node
 from django_leasequeue.engine.dead.bulkoperation import change_operation
 from django_leasequeue.http.access import create_key, revoke_key, rotate_key
 from django_leasequeue.management.commands.leasequeue_dlq import Command as DlqCommand
-from django_leasequeue.models import ApiKey, BulkOperation, Limit, LiveJob, OperatorAction, Queue, Worker
+from django_leasequeue.models import ApiKey, BulkOperation, Limit, LiveJob, OperatorAction, Queue, RecurringTask, Worker
 from tests.admin.letters import bury, give_back, graves, start, worker
-from tests.admin.pages import admin_url, boss
+from tests.admin.pages import admin_url, boss, look
 from tests.engine.helpers import claim, one, put
 from tests.support.commands import said
 from tests.support.rows import rows
@@ -55,7 +55,7 @@ class Place:
 
     def confirmed(self, kind: str, **asked: Any) -> None:
         page = self.post("deadletters_act", action=kind, **asked)
-        self.post("deadletters_act", action=kind, confirmed="1", at=page.context_data["at"], **asked)
+        self.post("deadletters_act", action=kind, confirmed="1", shown=page.context_data["shown"], **asked)
 
     def edit(self) -> None:
         form = {"data": '{"args": [7], "kwargs": {}}'}
@@ -210,6 +210,43 @@ def test_where_one_of_the_two_fails_there_is_neither(place: Place, deed: Deed, f
     with no_commits_to(tables), pytest.raises((DatabaseError, psycopg.Error), match="refused by the test"):
         deed.do(place)
     assert (lines(), deeds()) == ([], before)
+
+
+#: What the list says of actions on other things than jobs and queues: the object, before and after.
+OBJECTS = {
+    "stop_worker": ("worker worker-1", ""), "cancel_workflow": ("workflow (", "state: running → cancelled"),
+    "set_limit": ("limit api", "concurrency: 1 → 9"), "reset_limit": ("limit api", ""),
+    "create_key": ("key billing (", ""), "delete_key": ("key before (", ""),
+    "change_key": ("key billing (", "name: before → billing"), "rotate_key": ("key before (", "prefix: "),
+    "revoke_key": ("key before (", "revoked_at: null → 2"), "cancel": ("", "state: ready → cancelled"),
+    "release": ("", "state: leased → ready"), "edit_queue": ("", "max_deliveries: 1 → 9"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "deed", [deed for deed in DEEDS if deed.action in OBJECTS], ids=lambda deed: f"{deed.source}-{deed.action}"
+)
+def test_the_list_and_the_line_say_of_what_and_what_changed(place: Place, deed: Deed) -> None:
+    deed.before(place)
+    deed.do(place)
+    line, (thing, changed) = OperatorAction.objects.get(), OBJECTS[deed.action]
+    listed = look(place.client, "operatoraction_changelist").text
+    assert thing in listed, listed
+    assert changed in listed, listed
+    name, _, values = changed.partition(": ")
+    assert (
+        " ".join(filter(None, (name, *values.split(" → "))))
+        in look(place.client, "operatoraction_change", line.pk).text
+    )
+
+
+def test_an_event_and_a_recurring_task_are_named(place: Place) -> None:
+    task = rows(RecurringTask).create(name="nightly", task="shop.tasks.report", schedule="@daily", timezone="UTC")
+    place.post("recurringtask_changelist", action="pause", _selected_action=task.pk)
+    engine.audit.write("emit", engine.audit.CODE, seqs=[place.ready], detail={"event": "paid:7"})
+    listed = look(place.client, "operatoraction_changelist").text
+    assert "recurring task nightly enabled: true → false" in listed
+    assert f"event paid:7 {place.ready}" in listed
 
 
 def test_a_purge_in_batches_has_a_line_for_each(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:

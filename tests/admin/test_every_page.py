@@ -3,11 +3,13 @@
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import uuid4
 
 import pytest
+from django.db import connection
 from django.test import Client
 from django.urls import reverse
 
@@ -60,15 +62,16 @@ LONG = "9" * 4_400
 
 
 @pytest.mark.parametrize(("name", "queries"), [
-    ("job_changelist", [{"q": LONG}, {"below": LONG}, {"state": "nonsense"}, {"after": "nonsense"}, {"q": "\x00"},
-        {"q": 10**30}, *({"queue": nonsense} for nonsense in ("x", LONG, 10**30))]),
+    ("job_changelist", [{"q": LONG}, {"below": LONG}, {"after": "nonsense"}, {"q": "\x00"},
+        {"q": 10**30}]),
     ("workflow_changelist", [{"below": LONG}]), ("worker_changelist", [{"q": LONG}]),
     ("limit_changelist", [{"q": "x\x00" * 5_000}]),
 ])  # fmt: skip
 def test_nonsense_is_no_trouble(name: str, queries: list[dict[str, Any]]) -> None:
     client, known = boss(), {"queue": make()} if name == "job_changelist" else {}
     for query in queries:
-        look(client, name, **{**known, **query})
+        answer = client.get(admin_url(name, **{**known, **query}))
+        assert answer.status_code == 200 or Page(answer.content.decode()).text.count("Nothing is shown until") == 1
 
 
 @pytest.mark.parametrize(("name", "status"), [
@@ -211,3 +214,37 @@ def test_times_of_death_by_button_keep_the_other_filters(clock: Clock, client: C
     urls = {name: url for url, name in links}
     assert (urls["1 h"], urls["any time"]) == ("?queue=work&amp;since=60min", "?queue=work")
     assert "More filters" in html
+
+
+@pytest.fixture
+def without_time_zones(settings: Any) -> Iterator[None]:
+    """``USE_TZ = False``: Django reads a model's times without their zone, in that of the project."""
+    connection.close()
+    settings.USE_TZ, settings.TIME_ZONE = False, "Asia/Tokyo"
+    yield
+    connection.close()
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("without_time_zones")
+def test_pages_show_local_times_where_a_project_has_no_time_zones() -> None:
+    client, queue = boss(), graves()
+    (dead,) = bury(1)
+    put(1)
+    leased = one()
+    at = engine.clock.now()
+    running = [{"seq": leased.seq, "queue": "work", "name": "x", "seconds": 1}]
+    worker("work", ("work",), host="h", concurrency=1, running=running)
+    started = {"state": "running", "done": 1, "expected": 2, "started_at": at}
+    operation = rows(BulkOperation).create(
+        kind="discard", reason="r", queue="work", frozen_at=at, created_at=at, username="u", **started
+    )
+    for name, args in (
+        ("overview", []), ("queue_changelist", []), ("queue_change", [queue]), ("job_changelist", []),
+        ("job_change", [dead]), ("job_change", [leased.seq]), ("worker_changelist", []),
+        ("worker_change", [Worker.objects.get().pk]), ("deadletters", []), ("deadletters_list", []),
+        ("bulkoperation_change", [operation.pk]), ("operatoraction_changelist", []),
+    ):  # fmt: skip
+        page = look(client, name, *args)
+        if name == "job_change":
+            assert f"{at + timedelta(hours=9):%Y-%m-%d %H:%M}" in page.text

@@ -14,6 +14,7 @@ from django_leasequeue.models import OperatorAction, StoredJob
 from tests.admin.letters import end, give_back
 from tests.admin.pages import Page, admin_url, look, read, signed_in, told, walk
 from tests.engine.helpers import claim, enqueue, make, put, state
+from tests.tasks import samples
 
 pytestmark = pytest.mark.django_db
 client = pytest.fixture(lambda: signed_in("view_job", "view_payload", "change_job", "add_job"))
@@ -91,6 +92,17 @@ class TestEveryState:
             ({"state": "odd"}, "state is one of any"),
         ):  # fmt: skip
             assert words in said(client, **query), query
+
+    def test_parts_of_what_is_hidden_find_nothing(self, clock: Clock, client: Client) -> None:
+        make("secret", result_ttl_ms=0)
+        data = {"args": ["hunter2", 3], "kwargs": {"jwt": "abc", "n": 1}}
+        (job,) = enqueue(NewJob(data, name=samples.sign_in.module_path), queue="secret")
+        for query in ({"q": "hunter"}, {"q": "jwt=abc"}, {"text": "ab"}, {"payload": "data.args.0 = hunter2"}):
+            assert found(client, **query) == [], query
+        for query in ({"q": "n=1"}, {"q": "sign_in"}, {"q": '"n":'}, {"payload": "data.args.1 = 3"}):
+            assert found(client, **query) == [job.seq], query
+        page = client.get(admin_url("job_changelist"), {"payload": "data.kwargs.jwt = abc"})
+        assert "are hidden" in Page(page.content.decode()).text
 
     def test_an_argument_is_found_as_a_list_shows_it(self, clock: Clock, client: Client) -> None:
         make()

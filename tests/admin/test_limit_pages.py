@@ -94,22 +94,24 @@ class TestPages:
         put("customer:1")
         claim(10)
         assert Limit.objects.get().concurrency == 3
-        assert "Nothing was changed" in post(client, limit.pk, **values)
+        assert "The limit customer stays as it is." in post(client, limit.pk, **values)
         viewer = signed_in("view_limit", name="viewer")
         assert "_save" not in [attrs.get("name") for _, attrs in look(viewer, limit.pk).tags]
         for who in (viewer, signed_in("view_limit", "change_limit", name="strict", enforce_csrf_checks=True)):
             who.post(admin_url("limit_changelist"), {"action": "reset", "_selected_action": limit.pk})
         assert Limit.objects.get().pinned
-        assert "The limit customer is given back" in post(client, limit.pk, action="reset")
-        put("customer:1")
-        claim(10)
+        assert "The limit customer is given back: 1 at a time, as the code says." in post(
+            client, limit.pk, action="reset"
+        )
+        assert "customer is the code's already" in post(client, limit.pk, action="reset")
         assert (Limit.objects.get().concurrency, Limit.objects.get().pinned) == (1, False)
         changed = {
             "concurrency": [1, 3], "rate": [None, 100], "per_ms": [None, 2500], "burst": [0, 7], "fair": [False, True],
         }  # fmt: skip
+        back = {name: [new, old] for name, (old, new) in changed.items()}
         assert lines() == [
             ("set_limit", "admin", "operator", {"limit": "customer", "changed": changed}),
-            ("reset_limit", "admin", "operator", {"limit": "customer", "changed": {}}),
+            ("reset_limit", "admin", "operator", {"limit": "customer", "changed": back}),
         ]
 
     @pytest.mark.parametrize(("data", "words"), [
@@ -139,9 +141,9 @@ class TestCommand:
         limit = Limit.objects.get(project="")
         assert (limit.concurrency, limit.rate, limit.per_ms, limit.burst, limit.pinned) == (None, 10, 500, 2, True)
         assert "as it is" in command(*asked)
-        assert "given back to the code" in command("reset", "customer")
+        assert command("reset", "customer") == "customer is given back: 1 at a time, as the code says.\n"
         assert "the code's already" in command("reset", "customer")
-        assert command("set", "customer", "--unlimited") == "rate: 10 -> null\nper_ms: 500 -> null\nburst: 2 -> 0\n"
+        assert command("set", "customer", "--unlimited") == "concurrency: 1 -> null\n"
         assert "customer  everything  operator" in command("list")
         assert [line[:2] for line in lines()] == [(f"{deed}_limit", "command") for deed in ("set", "reset", "set")]
 

@@ -1,5 +1,6 @@
 """Who may see which page and do what: a permission each, also for hand-made POSTs, and never without a CSRF token."""
 
+from datetime import UTC, datetime
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -10,7 +11,10 @@ from django.test import Client
 from django.urls import reverse
 
 from django_leasequeue import engine, models
+from django_leasequeue.admin import deadletters
 from django_leasequeue.engine import LimitValues, NewJob, Node
+from django_leasequeue.engine.dead.filter import DeadFilter
+from django_leasequeue.engine.dead.triage import Preview
 from tests.admin.letters import bury, graves, start, worker
 from tests.admin.pages import VIEWS, admin_url, person, signed_in
 from tests.engine.helpers import make, one, put
@@ -58,7 +62,17 @@ class Need(NamedTuple):
         return getattr(client, method)(reverse(f"admin:leasequeue_{name}", args=[place[arg] for arg in args]), data)
 
 
-OPTIONS = {"confirmed": "1", "reason": "x", "at": "2100-01-01", "to": "spare"}
+OPTIONS = {"confirmed": "1", "reason": "x", "to": "spare"}
+
+
+def shown(kind: str, scope: str) -> dict[str, str]:
+    """What the confirmation page of everything signs; one job needs none."""
+    if scope == "selection":
+        return {}
+    asked = deadletters.Asked(kind, DeadFilter())
+    return {"shown": deadletters._seal(asked, Preview(datetime(2030, 1, 1, tzinfo=UTC), 1, False))}
+
+
 NEEDS = [
     Need("overview", "view_queue"),
     Need("queue_changelist", "view_queue"),
@@ -96,7 +110,8 @@ NEEDS = [
     *(
         Need("deadletters_act", f"view_job {kind}_job",
              {"action": kind, "scope": scope, "seq": "LETTER", "filter": "", **extra})
-        for kind in ("retry", "redrive", "discard") for scope in ("selection", "filter") for extra in ({}, OPTIONS)
+        for kind in ("retry", "redrive", "discard") for scope in ("selection", "filter")
+        for extra in ({}, OPTIONS | shown(kind, scope))
     ),
     Need("bulkoperation_changelist", "view_bulkoperation"),
     Need("bulkoperation_change OPERATION", "view_bulkoperation"),

@@ -9,16 +9,19 @@ from django.test import Client
 
 from django_leasequeue import engine
 from django_leasequeue.admin import reading
+from django_leasequeue.conf.process import forget
 from django_leasequeue.engine.clock import Clock, now, span
 from django_leasequeue.engine.limits import WORKER_LEASE
 from django_leasequeue.engine.queues.stats import counts_by_id
 from django_leasequeue.models import LiveJob, OperatorAction, Queue, QueueFloor, StoredJob, Worker
 from django_leasequeue.reaper import concerns
+from django_leasequeue.reaper.leader import Leader
 from django_leasequeue.templatetags.leasequeue_admin import capped
 from django_leasequeue.worker.link import write_presence
-from tests.admin.letters import end, worker
+from tests.admin.letters import bury, end, graves, worker
 from tests.admin.pages import Page, admin_url, look, signed_in, told, walk
 from tests.engine.helpers import claim, make, one, put
+from tests.support.commands import said
 from tests.support.rows import rows
 from tests.support.sampling import sample
 
@@ -46,11 +49,15 @@ class TestQueuePage:
         page = look(client, "queue_change", queue)
         # By now the delayed ones are due and the one lease is over: what a claim could take counts as ready.
         for words in (
-            "ready 5", "delayed 0", "in flight 0", "oldest ready 1 min 30 s ago", "completed 2 jobs, last 1 h",
+            "ready 5", "delayed 0", "in flight 0", "oldest ready 1 min 30 s ago", "last claim 1 min ago",
+            "completed 2 jobs, last 1 h",
             "wait p50 / p99 30 s / 30 s from ready to claimed, last 1 h",
         ):  # fmt: skip
             assert words in page.text, words
         assert {"throughput", "waits", "depths"} <= set(page.ids())
+
+
+LEADER = Leader(1, 1, "a", "local", None, 1.0, [])
 
 
 class TestWarnings:
@@ -60,16 +67,18 @@ class TestWarnings:
         put(2)
         worker(queues=("other",))
         (text,) = warned(queue)
-        assert "No worker listens to work" in text
+        assert "Nobody claims from work" in text
         one()  # somebody takes its jobs, by whichever door
         assert warned(queue) == []
         worker("worker-2")
         assert warned(queue) == []
         clock.advance(seconds=WORKER_LEASE + 1)  # it was not seen since
         engine.run(engine.sweep([queue]))
-        assert any("No worker listens" in text for text in warned(queue))
+        assert warned(queue) == [], "somebody claimed a moment ago"
+        clock.advance(seconds=concerns.BOUNDS.unclaimed)
+        assert any("Nobody claims from work" in text for text in warned(queue))
         engine.run(engine.pause("work", paused=True))
-        assert any("is paused" in text for text in warned(queue))
+        assert ["has been paused for" in text for text in warned(queue)] == [True]
 
     def test_a_lease_that_is_over_and_nobody_swept_and_a_floor_that_cannot_move(self, clock: Clock) -> None:
         queue = make(lease_ms=1_000)
@@ -89,7 +98,7 @@ class TestWarnings:
         assert warned(queue) == []
         clock.advance(seconds=330)
         rows(Worker).update(seen_at=now())
-        assert "could not move since 5 min 30 s" in warned(queue)[0]
+        assert "has not moved for 5 min 30 s" in warned(queue)[0]
 
     def test_a_lease_that_is_old_and_a_long_transaction(self, clock: Clock) -> None:
         queue = make()
@@ -99,10 +108,71 @@ class TestWarnings:
         (text,) = warned(queue)
         assert "6 h 1 min old, held by worker-1" in text
         assert reading.read(concerns.read_health([queue]))[queue].old_seq == seq
-        (found,) = concerns.of_server(True, 4_000.0, 4711, "pg_dump")
+        (found,) = concerns.of_server(LEADER, 4_000.0, 4711, "pg_dump")
         assert "pg_dump (pid 4711) is open for 1 h 6 min" in found.text
-        assert concerns.of_server(True, 10.0, 4711, "x") == []
-        assert "No reaper leads" in concerns.of_server(False, None, None, None)[0].text
+        assert concerns.of_server(LEADER, 10.0, 4711, "x") == []
+        assert "No reaper leads" in concerns.of_server(None, None, None, None)[0].text
+
+
+class TestDeaths:
+    def test_new_dead_letters_are_told_by_a_bound_and_by_the_hour_before(self, clock: Clock) -> None:
+        queue = graves()
+        bury(9)
+        assert warned(queue) == [], "too few"
+        bury(1)
+        assert warned(queue) == ["10 jobs of work died in the last 10 min, 0 in the hour before."]
+        clock.advance(seconds=concerns.LATELY + 60)
+        assert warned(queue) == []
+        bury(19)
+        assert len(warned(queue)) == 1
+        clock.advance(seconds=concerns.LATELY + 60)
+        bury(14)  # the hour before had 29, which is five in ten minutes
+        assert warned(queue) == []
+        bury(86)
+        assert warned(queue) == ["100 jobs of work died in the last 10 min, 29 in the hour before."]
+
+    def test_every_page_tells_and_leads_to_them(self, clock: Clock, client: Client) -> None:
+        queue = graves("mail", project="shop")
+        for n in range(30):  # the list shows others first
+            make(f"queue-{n}")
+            put(1, f"queue-{n}")
+        bury(110, "mail", project="shop")
+        sample()
+        words = "Attention: 110 jobs of shop/mail died in the last 10 min, 0 in the hour before. These dead letters"
+        for name, args in (("overview", []), ("queue_change", [queue])):
+            page = look(client, name, *args)
+            assert words in page.text, name
+            (href,) = {attrs["href"] for _, attrs in page.tags if "since=" in str(attrs.get("href"))}
+            assert client.get(href).context["groups"][0]["dead_letters"] == 110
+
+    @pytest.mark.django_db(transaction=True)
+    def test_the_command_tells_too(self) -> None:
+        bury(110, "mail", project="shop")
+        assert "110 jobs of shop/mail died in the last 10 min, 0 in the hour before." in said("leasequeue_status")
+        assert "died in the last" not in said("leasequeue_status", "--dead", "2000")
+
+    def test_figures_lead_to_the_list_that_they_count(self, client: Client) -> None:
+        queue = make()
+        put(5)
+        put(2, delay_ms=60_000)
+        one()
+        bury(3, "mail")
+        sample()
+        page = look(client, "overview")
+        for label, url, count in (
+            ("ready", admin_url("job_changelist", state="ready"), 4),
+            ("delayed", admin_url("job_changelist", state="delayed"), 2),
+            ("in flight", admin_url("job_changelist", state="leased"), 1),
+        ):
+            assert f"{label} {count} jobs, now" in page.text
+            assert any(attrs.get("href") == url for _, attrs in page.tags), url
+            assert len(client.get(url).context["found"]) == count
+            line = admin_url("job_changelist", queue=queue, state=url.rpartition("=")[2])
+            assert any(attrs.get("href") == line for _, attrs in page.tags), line
+            assert len(client.get(line).context["jobs"]) == count
+        assert any(attrs.get("href") == admin_url("tasks", range="1 h", sort="ended") for _, attrs in page.tags)
+        nobody = look(signed_in("view_queue", name="nobody"), "overview")
+        assert [attrs["href"] for _, attrs in nobody.tags if "/job/" in str(attrs.get("href"))] == []
 
 
 class TestOptions:
@@ -189,6 +259,7 @@ class TestLists:
         one("busy")
         worker(queues=("busy",), running=[{"seq": 1, "queue": "busy", "name": "a", "seconds": 1}])
         sample()
+        forget()  # what holds for the whole database is kept for ten seconds
         page = look(client, "overview")
         words = ("queues 2", "ready 2", "in flight 1 jobs, now", "1 job running", "worker-1", "busy", "idle")
         assert [each for each in (*words, "No reaper leads") if each not in page.text] == []

@@ -10,8 +10,9 @@ from django_leasequeue import engine
 from django_leasequeue.engine.clock import Clock
 from django_leasequeue.engine.pool import connect
 from django_leasequeue.models import OperatorAction, RecurringTask, StoredJob
-from django_leasequeue.reaper import Turn
-from django_leasequeue.reaper.recurring import RecurringDuty, sync
+from django_leasequeue.reaper import DutyRun
+from django_leasequeue.reaper.declarations import sync
+from django_leasequeue.reaper.recurring import RecurringDuty
 from tests.admin.letters import end
 from tests.admin.pages import Page, admin_url, look, read, signed_in, told
 from tests.engine.helpers import claim
@@ -31,7 +32,7 @@ def made(name: str = "report", **fields: Any) -> RecurringTask:
 
 def tick() -> None:
     with connect("default") as own:
-        RecurringDuty()(Turn(own, "default"))
+        RecurringDuty()(DutyRun(own, "default"))
 
 
 def shown(client: Client) -> str:
@@ -58,13 +59,13 @@ def test_last_and_next_ticks_how_the_last_one_ended_and_what_is_overdue(clock: C
     clock.advance(hours=1, seconds=30)
     assert "overdue" not in shown(client)
     clock.advance(seconds=60)
-    assert "report is overdue since 1 min 30 s" in shown(client)
+    assert "report is 1 min 30 s overdue" in shown(client)
     tick()
     assert f"{max(StoredJob.objects.values_list('pk', flat=True))} ready" in shown(client)
 
 
 def test_run_now_enqueues_one_and_leaves_the_ticks_or_says_why_not(clock: Clock, client: Client) -> None:
-    assert "there is no task at 'no.such.task'" in act(client, made("wrong", task="no.such.task"), "run")
+    assert "The task 'no.such.task' is not imported" in act(client, made("wrong", task="no.such.task"), "run")
     assert not OperatorAction.objects.exists()
     task = made()
     tick()
@@ -132,8 +133,8 @@ class TestForm:
         }  # fmt: skip
 
     @pytest.mark.parametrize(("fields", "words"), [
-        ({"schedule": "61 * * * *"}, "is not a schedule"), ({"timezone": "Mars/Olympus"}, "is not a time zone"),
-        ({"task": "no.such.task"}, "there is no task at"), ({"task": PLACED}, "cannot be called so"),
+        ({"schedule": "61 * * * *"}, "is not a schedule"), ({"timezone": "Mars/Olympus"}, "timezone must be a name"),
+        ({"task": "no.such.task"}, "is not below the installed apps"), ({"task": PLACED}, "cannot be called so"),
         ({"args": "{}"}, "args must be a list"), ({"kwargs": "[1"}, "not JSON: Expecting ',' delimiter: line 1"),
         ({"backend": "nowhere"}, "nowhere"), ({"queue_name": "a\x00b"}, "Null characters"),
     ])  # fmt: skip

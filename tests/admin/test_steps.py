@@ -13,10 +13,9 @@ from django_leasequeue.metrics.figures import look
 from django_leasequeue.metrics.prometheus import exposition, families
 from django_leasequeue.models import BulkOperation, Job, JobStep, OperatorAction
 from django_leasequeue.worker import JobControl
-from django_leasequeue.worker.durable import Suspended
-from tests.admin.letters import NODE, bury, end, give_back, graves, states
+from tests.admin.letters import NODE, bury, end, give_back, graves, states, suspended
 from tests.admin.pages import admin_url, signed_in, told, walk
-from tests.engine.helpers import claim, make, one, put
+from tests.engine.helpers import claim, one, put
 from tests.support.commands import said
 
 pytestmark = pytest.mark.django_db
@@ -62,7 +61,7 @@ def test_of_many(boss: Client) -> None:
     form = {"action": "retry", "scope": "filter", "filter": ""}
     asked = boss.post(admin_url("deadletters_act"), form)
     assert "From the step" in asked.content.decode()
-    form |= {"at": asked.context["at"], "confirmed": "1", "from_step": "page"}
+    form |= {"shown": asked.context["shown"], "confirmed": "1", "from_step": "page"}
     boss.post(admin_url("deadletters_act"), form)
     made = BulkOperation.objects.get()
     engine.run(run_batch(made.pk))
@@ -80,28 +79,13 @@ def test_the_command() -> None:
     assert OperatorAction.objects.get(action="retry").detail["from_step"] == "mail"
 
 
-def suspended(*, event: str | None = None, queue: str = "work") -> int:
-    make(queue)
-    (seq,) = put(1, queue, name="shop.pay")
-    job = one(queue)
-    control = JobControl(job, NODE)
-    with pytest.raises(Suspended):
-        if event is None:
-            control.sleep("nap", hours=1)
-        else:
-            control.wait_for(event, timeout=3_600)
-    assert control.suspension is not None
-    back = [engine.Release(job.seq, job.token, control.suspension.delay_ms)]
-    engine.run(engine.release(back, NODE, suspended=True))
-    return seq
-
-
 def again() -> JobControl:
     return JobControl(one(), NODE)
 
 
 def test_a_sleeper_is_woken(boss: Client, clock: Clock) -> None:
     seq = suspended()
+    assert '<span class="lq-state lq-state-waiting">sleeping</span>' in page(boss, seq)
     assert "Wake now" in page(boss, seq)
     assert "nap is over" in told(boss, "job_act", seq, action="wake")
     again().sleep("nap", hours=1)
@@ -113,6 +97,7 @@ def test_a_sleeper_is_woken(boss: Client, clock: Clock) -> None:
 
 def test_a_wait_is_timed_out_by_who_may(boss: Client, clock: Clock) -> None:
     seq = suspended(event="packed")
+    assert '<span class="lq-state lq-state-waiting">waiting for an event</span>' in page(boss, seq)
     assert "Time out now" in page(boss, seq)
     viewed = page(signed_in("view_job"), seq)
     assert ("Time out now" in viewed, "Emit event" in viewed) == (False, False)
@@ -130,7 +115,7 @@ def test_what_it_waits_for_is_emitted(boss: Client, clock: Clock) -> None:
 
     assert "Payload of packed &lt;7&gt;" in page(boss, seq)
     assert "not JSON" in emit(payload="{")
-    assert "reserved" in emit("$result:1")
+    assert "must not begin" in emit("$result:1")
     assert not OperatorAction.objects.exists()
     assert "was emitted" in emit(payload='{"parcel": 3}')
     assert "emitted before" in emit()
@@ -160,13 +145,13 @@ def test_the_lists(boss: Client, clock: Clock, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_the_figures(clock: Clock) -> None:
-    assert engine.run(look(None, 10)).suspended == [("event", 0, None), ("sleep", 0, None)]
+    assert engine.run(look(None, 10)).suspended == []
     suspended()
     clock.advance(seconds=5)
     suspended()
     suspended(event="packed")
     found = engine.run(look(None, 10))
-    assert found.suspended == [("event", 1, 0), ("sleep", 2, 5)]
+    assert found.suspended == [("", "event", 1, 0), ("", "sleep", 2, 5)]
     text = exposition(families(found), "text/plain")[0].decode()
     assert 'leasequeue_suspended_jobs{kind="sleep"} 2.0' in text
     assert 'leasequeue_suspended_age_seconds{kind="sleep"} 5.0' in text

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from django_leasequeue import engine
 from django_leasequeue.conf import process
 from django_leasequeue.engine import NewJob
-from django_leasequeue.engine.dead import redaction
+from django_leasequeue.engine.dead import export
 from django_leasequeue.engine.dead.action import act
 from django_leasequeue.models import DeadLetter, LiveJob
 from tests.admin.letters import die, graves, store
@@ -127,7 +127,8 @@ def look_everywhere(people: dict[str, Client], seqs: list[int], test: str) -> No
         paths = (f"{root}/", f"{root}/?{query}", f"{root}/list/", f"{root}/list/?{query}")
         for path in (*paths, *(f"/admin/leasequeue/job/{seq}/change/" for seq in seqs)):
             page = client.get(path)
-            assert page.status_code == 200, (who, path)
+            hidden = who == "shapes" and "payload" in path  # who does not see payloads cannot search in them
+            assert page.status_code == (400 if hidden else 200), (who, path)
             page.content.decode()
         for kind in ("csv", "jsonl"):
             lines = b"".join(client.get(f"{root}/export/?format={kind}")).decode()
@@ -155,7 +156,7 @@ def read(kind: str, text: str, count: int) -> None:
         csv.field_size_limit(10**7)
         rows = list(csv.DictReader(io.StringIO(text, newline="")))
         assert len(rows) == count
-        assert set(rows[0]) == set(redaction.COLUMNS)
+        assert set(rows[0]) == set(export.COLUMNS)
 
 
 def edit(client: Client, seq: int) -> None:

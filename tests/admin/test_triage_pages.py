@@ -17,8 +17,8 @@ from django_leasequeue.engine.dead.bulkoperation import run_batch
 from django_leasequeue.models import BulkOperation, LiveJob, OperatorAction, SavedFilter
 from tests.admin import pages
 from tests.admin.letters import bury, failure, graves, start, states
+from tests.admin.pages import Page, signed_in
 from tests.admin.pages import admin_url as url
-from tests.admin.pages import signed_in
 from tests.engine.helpers import make
 from tests.support.rows import rows
 
@@ -40,11 +40,11 @@ def confirmed(page: Any, **more: Any) -> dict[str, Any]:
     context = page.context_data
     asked = context["asked"]
     data = {
-        "action": asked.kind, "confirmed": "1", "filter": context["filter_query"], "at": context["at"],
+        "action": asked.kind, "confirmed": "1", "filter": context["filter_query"], "shown": context["shown"],
         "next": context["next"], "scope": "filter" if asked.seqs is None else "selection", "seq": asked.seqs or [],
     }  # fmt: skip
     if context["phrase"]:
-        data["phrase"] = data["typed"] = context["phrase"]
+        data["typed"] = context["phrase"]
     return {**data, **more}
 
 
@@ -76,7 +76,7 @@ class TestWhatIsShown:
     def test_a_filter_that_is_not_one(self, boss: Client, name: str) -> None:
         bury(1)
         page = boss.get(url(name), {"since": "yesterday", "text": "keep"})
-        assert page.status_code == 200
+        assert page.status_code == 400
         words = ("how long ago", 'value="yesterday"', 'value="keep"', 'name="action"')
         # Nothing can be done with what was not filtered.
         assert [each in text(page) for each in words] == [True, True, True, False]
@@ -137,9 +137,50 @@ class TestActions:
         page = ask(boss, "retry")
         assert page.context_data["phrase"] == "retry 4"
         for typed in ("", "retry", "discard 4"):
-            assert refused(boss.post(url("deadletters_act"), confirmed(page, typed=typed)), "exactly as")
+            assert refused(boss.post(url("deadletters_act"), confirmed(page, typed=typed)), "exactly so")
+        assert not BulkOperation.objects.exists()
+        for other in (
+            {"filter": "queue=other"}, {"action": "discard", "typed": "discard 4", "reason": "x"}, {"shown": ""},
+            {"scope": "selection", "seq": [1, 2]},
+        ):  # fmt: skip
+            answer = boss.post(url("deadletters_act"), confirmed(page, **other))
+            assert refused(answer, "not what the confirmation page showed"), other
         assert not BulkOperation.objects.exists()
         assert boss.post(url("deadletters_act"), confirmed(page, typed=" Retry  4 ")).status_code == 302
+
+    def test_a_search_is_counted_exactly_and_what_dies_later_is_no_part_of_it(self, boss: Client) -> None:
+        bury(1_200, failure=failure("a", "no route to host"))
+        bury(30)
+        page = ask(boss, "retry", "text=no+route")
+        assert page.context_data["phrase"] == "retry 1200"
+        bury(5, failure=failure("a", "no route to host"))
+        assert boss.post(url("deadletters_act"), confirmed(page)).status_code == 302
+        operation = BulkOperation.objects.get()
+        assert (operation.expected, operation.expected_capped) == (1_200, False)
+        while engine.run(run_batch(operation.pk)):
+            pass
+        operation.refresh_from_db()
+        assert (operation.state, operation.done) == ("done", 1_200)
+
+    @pytest.mark.parametrize(("name", "query", "words"), [
+        ("deadletters", {"qeue": "mail"}, "qeue' is no filter here. Did you mean 'queue'? There are: project"),
+        ("deadletters_list", {"qeue": "mail"}, "mean 'queue'"), ("deadletters_export", {"x": 1}, "'x' is no filter"),
+        ("deadletters", {"deliveries": "many"}, "Nothing is"), ("deadletters_list", {"since": "x"}, "Nothing is"),
+        ("job_changelist", {"qeue": "mail"}, "'queue'"), ("job_changelist", {"state": "dedd"}, "Nothing is shown"),
+        ("job_changelist", {"queue": "nowhere"}, "There is no queue nowhere"), ("overview", {"rang": 1}, "'range'"),
+        ("tasks", {"rang": 1}, "'range'"), ("queue_changelist", {"name": 1}, "no filter"),
+        ("workflow_changelist", {"sate": 1}, "'state'"),
+    ])  # fmt: skip
+    def test_what_is_no_filter_is_refused_and_nothing_is_shown(
+        self, boss: Client, name: str, query: dict[str, Any], words: str
+    ) -> None:
+        bury(1)
+        answer = boss.get(url(name, **query))
+        assert answer.status_code == 400
+        page = Page(answer.content.decode())
+        assert words in page.text
+        assert "Discard all" not in page.text
+        assert "shop.Declined" not in page.text
 
     @pytest.mark.parametrize(("form", "words"), [
         ({"action": "explode"}, "Choose what to do"),
@@ -153,11 +194,9 @@ class TestActions:
         assert (answer.redirect_chain[0][0], words in text(answer)) == (url("deadletters"), True)
         assert boss.get(url("deadletters_act")).status_code == 405
 
-    def test_nothing_matches_any_more(self, boss: Client) -> None:
-        seqs = bury(2)
-        page = ask(boss, "retry")
-        for seq in seqs:
-            boss.post(url("deadletters_act"), {"action": "retry", "seq": seq, "confirmed": "1"})
+    def test_nothing_matches(self, boss: Client) -> None:
+        bury(2)
+        page = ask(boss, "retry", "queue=other")
         assert refused(boss.post(url("deadletters_act"), confirmed(page)), "Nothing matches")
 
 

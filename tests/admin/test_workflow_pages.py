@@ -141,7 +141,8 @@ class TestActs:
         assert state(uid) == ("cancelled", 0, 0, 4)
         line = OperatorAction.objects.get()
         assert (line.action, line.username, line.counts) == ("cancel_workflow", "operator", {"removed": 4})
-        assert line.detail == {"workflow": str(uid), "name": "report"}
+        changed = {"state": ["running", "cancelled"]}
+        assert line.detail == {"workflow": str(uid), "name": "report", "changed": changed}
         assert "has ended already" in act(client, uid, "cancel")
         assert OperatorAction.objects.count() == 1
         assert "workflow-cancel" not in look(client, uid).ids()

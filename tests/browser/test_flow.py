@@ -79,7 +79,7 @@ def test_a_workflow_and_a_limit_on_call(person: Person) -> None:
     person.press("G")
     person.choose("button[name=index]")
     person.wait_for("The limit partner-api is given back")
-    assert (Limit.objects.get().concurrency, Limit.objects.get().pinned) == (2, False)
+    assert (Limit.objects.get().concurrency, Limit.objects.get().pinned) == (1, False)
 
 
 @pytest.mark.slow
@@ -103,7 +103,7 @@ def test_a_search_goes_on_by_itself(person: Person, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.slow
-def test_the_steps_of_a_task_that_waits(person: Person) -> None:
+def test_the_body_of_a_task_that_waits(person: Person) -> None:
     make("shop")
     engine.run(engine.enqueue("shop", [NewJob({}, name="shop.tasks.fulfil")]))
     (leased,) = engine.run(engine.claim("shop", "worker-1", 1))

@@ -47,7 +47,7 @@ def test_it_works_where_there_is_no_django_and_says_what_to_install() -> None:
 
 def test_a_key_is_not_shown_and_options_that_cannot_be_are_refused() -> None:
     assert "secret" not in repr(Client("http://localhost/v0", "lqk_secret"))
-    with pytest.raises(InvalidOption, match="where the API is mounted"):
+    with pytest.raises(InvalidOption, match="URL of the API"):
         Client("localhost:8000/v0")
     somewhere = AsyncClient("http://localhost/v0")
     with pytest.raises(InvalidOption, match="concurrency"):

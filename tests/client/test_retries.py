@@ -38,7 +38,7 @@ class Network(Calls):
         self.now = 0.0
 
     def _run(self, steps: Any, /) -> Any:
-        made = call(steps, self.retry, lambda: self.now)
+        made = call(iter(steps), self.retry, lambda: self.now)
         try:
             step = next(made)
             while True:
@@ -125,7 +125,7 @@ def test_what_does_not_pass_is_an_error_at_once(status: int, code: str, kind: ty
     "answer", [Response(200, content=b"<html>"), Response(404, content=b"<html>"), Response(301, content=b"")]
 )
 def test_something_else_at_the_address(answer: Response) -> None:
-    with pytest.raises(client.BadAnswer, match="where it is mounted"):
+    with pytest.raises(client.BadAnswer, match="URL of the API"):
         Network(answer).get_topic("t")
 
 
@@ -290,3 +290,12 @@ def test_claims_look_less_often_at_an_empty_queue() -> None:
     server.answer(Request, ConnectionFailed("cut"))  # no pause after jobs; one after a failure
     server.answer(Either)
     assert isinstance(server.step, Request)
+
+
+def test_what_a_server_says_is_one_line_of_a_log() -> None:
+    answer = Response(
+        400, json={"error": {"code": "invalid_request", "message": "No.\r\n2026-01-01 CRITICAL all is lost"}}
+    )
+    with pytest.raises(InvalidRequest) as refused:
+        Network(answer).get_topic("t")
+    assert str(refused.value) == "400 invalid_request: No. 2026-01-01 CRITICAL all is lost"

@@ -80,7 +80,7 @@ def test_a_call_is_written_as_there(function: Any, positional: int, names: str) 
 def test_a_storage_says_what_takes_its_place() -> None:
     examples = {jqueue: r"BrokerQueue\('mail'\)", jobqueue: r"Queue\('images'\)"}
     storages = [
-        (kind, f"no {name}: .*Give the name of a queue in place of a storage: {example}")
+        (kind, f"storage must be the name of a queue, as in {example}; it is a {name}")
         for module, example in examples.items()
         for name, kind in vars(module).items()
         if name.endswith("Storage")

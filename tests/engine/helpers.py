@@ -14,7 +14,7 @@ from django_leasequeue.engine import ConnectionExecutor, DjangoExecutor, Enqueue
 from django_leasequeue.engine.jobs.read import get_jobs
 from django_leasequeue.engine.jobs.results import INLINE_BYTES, Status, complete_steps, status
 from django_leasequeue.engine.leases.floor import Proposals
-from django_leasequeue.engine.operation import Steps, operation
+from django_leasequeue.engine.operation import Statements, operation
 from django_leasequeue.engine.pool import connect
 from django_leasequeue.models import JobEvent, JobResult, JobState, LiveJob, Queue, QueueFloor, Ready
 from tests.support.rows import rows
@@ -31,9 +31,9 @@ def make(name: str = "work", **options: Any) -> int:
 
 
 @operation
-def read_result(queue: str, **job: Any) -> Steps[Status]:
+def read_result(queue: str, **job: Any) -> Statements[Status]:
     """Read the status of one job together with its whole result."""
-    (found,) = yield from status(queue, inline=INLINE_BYTES, **job).steps()
+    (found,) = yield from status(queue, inline=INLINE_BYTES, **job)
     return (yield from complete_steps(found))
 
 

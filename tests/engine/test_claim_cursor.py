@@ -10,7 +10,7 @@ import pytest
 from django_leasequeue import engine
 from django_leasequeue.engine import ConnectionExecutor, LeasedJob, NewJob
 from django_leasequeue.engine.leases.floor import ClaimCursor
-from django_leasequeue.models import LiveJob
+from django_leasequeue.models import JobState, LiveJob
 from tests.engine.helpers import NODE, OTHER, delivered, enqueue, make, open_transaction, own_connection, put, seqs
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -60,7 +60,7 @@ def test_a_full_claim_lays_it_and_one_statement_is_enough(claimer: Claimer) -> N
     numbers = put(6)
     for start in (0, 2, 4):
         assert seqs(claimer.claim()) == numbers[start : start + 2]
-        assert claimer.sent == (["claim"] if start else ["claim_look", "claim"])
+        assert claimer.sent == (["claim"] if start else ["claim_look", "claim_note", "claim"])
     (look,) = claimer.cursor.looks(["work"])
     assert look.lows == [numbers[5] + 1]
 
@@ -174,3 +174,22 @@ class TestConnectionFloors:
             for given, since in (mine, of_another, before_a_restart)
         ]
         assert fresh == [False, True, True]
+
+
+@pytest.mark.parametrize("place", range(1, 9))
+def test_a_claim_whose_transaction_is_undone_is_made_again(place: int, claimer: Claimer) -> None:
+    """And what it has seen of what is undone hides no job."""
+    engine.run(engine.configure("work", concurrency=5))
+    numbers = put(9)
+    fetch = claimer.fetch
+
+    def fail_once(name: str, params: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+        if len(claimer.sent) == place - 1:
+            claimer.sent.append("undone")
+            claimer.connection.execute("DO $$BEGIN RAISE EXCEPTION 'undone' USING ERRCODE = '40P01'; END$$")
+        return fetch(name, params)
+
+    claimer.fetch = fail_once  # type: ignore[method-assign]
+    assert seqs(claimer.claim(3)) == numbers[:3]
+    assert seqs(claimer.claim(9)) == numbers[3:5]
+    assert LiveJob.objects.filter(state=JobState.LEASED).count() == 5

@@ -171,10 +171,12 @@ class TestAtTheRelease:
         assert kinds(number)[-2:] == ["released", "dead_lettered"]
         assert last_event(number).detail["fingerprint"] == "broken-7"
         assert (counts()["dead"], counts()["dead_lettered"]) == (1, 1)
+
+    def test_a_failure_that_its_worker_calls_final_leaves_no_dead_letter(self) -> None:
         (number,) = put()
         job = one()
         engine.run(engine.finish([Ending(number, job.token, failure=BROKEN)], NODE))
-        assert (counts()["dead"], counts()["dead_lettered"], state(number)) == (1, 1, None), "said by its worker"
+        assert (counts()["dead"], counts()["dead_lettered"], state(number)) == (0, 0, None)
 
     @pytest.mark.parametrize("who", ["reaper", "claim", "deal"])
     def test_the_time_of_the_dead(self, clock, who: str) -> None:

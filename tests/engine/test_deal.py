@@ -79,7 +79,7 @@ def test_a_cohort_is_dealt_to_once(clock: Clock) -> None:
     assert second.wait_ms == 60  # the window that the first one opened
     clock.advance(milliseconds=60)
     assert engine.run(take(first.waiters)) == {}
-    mine = engine.run(deal_cohort("work", found, first.waiters))
+    mine = engine.run(deal_cohort("work", found, first.waiters)).hands
     assert {waiter: seqs(jobs) for waiter, jobs in mine.items()} == {first.waiters[0]: [numbers[0], numbers[2]]}
     theirs = engine.run(take(second.waiters))
     assert [len(theirs[waiter]) for waiter in second.waiters] == [7, 0]
@@ -88,8 +88,8 @@ def test_a_cohort_is_dealt_to_once(clock: Clock) -> None:
     # Whoever comes to deal after somebody else did finds what it was dealt.
     third = engine.run(join(queue, 100, [Claimer("w1", 2)]))
     fourth = engine.run(join(queue, 100, [Claimer("w2", 2)]))
-    assert engine.run(deal_cohort("work", found, third.waiters)) == {third.waiters[0]: []}
-    assert engine.run(deal_cohort("work", found, fourth.waiters)) == {fourth.waiters[0]: []}
+    assert engine.run(deal_cohort("work", found, third.waiters)).hands == {third.waiters[0]: []}
+    assert engine.run(deal_cohort("work", found, fourth.waiters)).hands == {fourth.waiters[0]: []}
 
 
 def test_whoever_leaves_keeps_nothing(clock: Clock) -> None:
@@ -100,7 +100,7 @@ def test_whoever_leaves_keeps_nothing(clock: Clock) -> None:
     late = engine.run(join(queue, 100, [Claimer("late", 2)]))
     stays = engine.run(join(queue, 100, [Claimer("stays", 4)]))
     assert engine.run(leave(gone.waiters)) == 0  # within the window
-    hands = engine.run(deal_cohort("work", found, stays.waiters))
+    hands = engine.run(deal_cohort("work", found, stays.waiters)).hands
     assert len(hands[stays.waiters[0]]) == 2
     assert engine.run(leave(late.waiters)) == 2  # after it was dealt to
     again = claim(4, node="other")
@@ -114,7 +114,7 @@ def test_waiters_of_a_server_that_died_get_nothing(clock: Clock) -> None:
     engine.run(join(queue, 100, [Claimer("dead", 4)]))
     clock.advance(seconds=11)
     mine = engine.run(join(queue, 100, [Claimer("alive", 4)]))
-    assert len(engine.run(deal_cohort("work", found, mine.waiters))[mine.waiters[0]]) == 4
+    assert len(engine.run(deal_cohort("work", found, mine.waiters)).hands[mine.waiters[0]]) == 4
     clock.advance(seconds=60)
     mine = engine.run(join(queue, 100, [Claimer("alive", 4)]))
     engine.run(deal_cohort("work", found, mine.waiters))

@@ -275,6 +275,59 @@ def test_a_dead_letter_that_somebody_retried_stays(conflict: str | None) -> None
     assert one().data == 1
 
 
+def bury_and_retry(delay_ms: int | None = None) -> int:
+    """Make a job that is unique until it starts, let it die and be retried; return its number."""
+    make("work", max_deliveries=1, exhaust_at="release", dead_letter="self")
+    first, *_ = unique(data=1, unique_until="start")
+    dead = one()
+    engine.run(engine.release([Release(dead.seq, dead.token, failure=Failure("E", "no"))], NODE))
+    engine.run(engine.redrive("work", [first], delay_ms=delay_ms))
+    return first
+
+
+@pytest.mark.parametrize(("delay_ms", "where"), [(None, "ready"), (60_000, "delayed")])
+@pytest.mark.parametrize("conflict", ["replace", "reschedule", None])
+def test_a_retried_dead_letter_has_its_key_until_it_starts_again(
+    clock, delay_ms: int | None, where: str, conflict: str | None
+) -> None:
+    first = bury_and_retry(delay_ms)
+    assert unique(data=2, unique_until="start", on_conflict=conflict) == (first, "duplicate", where)
+    clock.advance(seconds=61)
+    engine.run(engine.promote([StoredJob.objects.get().queue_id]))
+    assert one().data == 1
+    assert unique(data=2, unique_until="start")[1] == "queued"
+
+
+@pytest.mark.parametrize("suspended", [True, False])
+def test_a_retried_dead_letter_that_was_given_back_has_its_key_unless_it_began(suspended: bool) -> None:
+    first = bury_and_retry()
+    again = one()
+    back = Release(again.seq, again.token, 60_000)
+    engine.run(engine.release([back], NODE, unstarted=True, suspended=suspended))
+    status = "queued" if suspended else "duplicate"
+    assert unique(data=2, unique_until="start")[1] == status
+    assert (first == again.seq, StoredJob.objects.count()) == (True, 2 if suspended else 1)
+
+
+@pytest.mark.parametrize("unique_until", ["start", "end"])
+@pytest.mark.parametrize("topic", ["a log", "a queue"])
+def test_a_dead_letter_in_a_topic_has_another_number_and_is_not_unique(unique_until: str, topic: str) -> None:
+    """Neither there nor home again, as the pages about unique tasks and queues' options say; its own key stays."""
+    fields = {"unique_until": unique_until, "unique_key": "u"}
+    if topic == "a queue":
+        make("dead")
+    make("work", max_deliveries=1, exhaust_at="release", dead_letter="dead")
+    first, *_ = ask("a", data=1, **fields)
+    died = one()
+    engine.run(engine.release([Release(died.seq, died.token, failure=Failure("E", "no"))], NODE))
+    dead = StoredJob.objects.get()
+    assert (dead.queue.name, dead.key) == ("dead", "a")
+    assert ask("b", data=2, **fields)[1] == "queued"
+    engine.run(engine.redrive("dead", [dead.seq], to="work"))
+    assert sorted((job.key, job.data) for job in claim(3)) == [("a", 1), ("b", 2)]
+    assert first not in StoredJob.objects.values_list("seq", flat=True)
+
+
 def test_reschedule(clock) -> None:
     make("work")
     first, *_ = unique(data=1, delay_ms=5_000)

@@ -7,11 +7,15 @@ from typing import Any
 import pytest
 from django.db import connection, transaction
 
-from django_leasequeue import engine
+from django_leasequeue import Queue, engine
 from django_leasequeue.engine import Ending, Limited, NewJob
 from django_leasequeue.engine.jobs.steps import keep_step
+from django_leasequeue.engine.operation import BEGIN, Statements, operation
+from django_leasequeue.queue.flush import CLAIM, END, RELEASE, Call, Claiming, flush
+from django_leasequeue.queue.outcomes import ClaimedJob
+from django_leasequeue.queue.serializers import JSON
 from tests.engine.flow import ONE
-from tests.engine.helpers import NODE, enqueue, make, own_connection
+from tests.engine.helpers import NODE, claim, enqueue, make, own_connection
 from tests.engine.helpers import run as execute
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -29,6 +33,14 @@ CREATE CONSTRAINT TRIGGER commit_probe AFTER INSERT ON leasequeue_jobstep
 """
 
 Commits = Callable[[], set[str]]
+
+
+@operation
+def together(operations: list[engine.Operation[Any]]) -> Statements[None]:
+    """Run operations in one transaction."""
+    yield BEGIN, {}
+    for each in operations:
+        yield from each
 
 
 @pytest.fixture
@@ -127,6 +139,34 @@ def test_the_transaction_of_the_host_keeps_its_own(commits: Commits, own: bool, 
         assert cursor.fetchone() == (setting,)
         cursor.close()
     assert commits() == {setting}
+
+
+@pytest.mark.parametrize(("names", "setting"), [
+    (["strict", "loose"], "on"), (["loose", "strict"], "on"), (["loose", "strict", "loose"], "on"),
+    (["loose", "other"], "off"),
+])  # fmt: skip
+def test_the_strictest_queue_of_an_operation_rules(run, commits: Commits, names: list[str], setting: str) -> None:
+    for name in ("strict", "loose", "other"):
+        make(name, durability="fsync" if name == "strict" else "memory")
+    commits()
+    run(together([engine.enqueue(name, [NewJob()]) for name in names]))
+    assert commits() == {setting}
+    commits()
+    run(together([engine.claim(name, NODE) for name in set(names)] + [engine.enqueue("strict", [NewJob()])]))
+    assert commits() == {"on"}
+    run(engine.claim("strict", NODE))
+    assert commits() == {"off"}, "nothing is left of the transaction before"
+
+
+def test_a_flush_of_a_buffer_waits_for_the_disk_where_one_call_has_to(run, commits: Commits) -> None:
+    make("work", durability="fsync")
+    enqueue(NewJob(), NewJob())
+    first, second = (ClaimedJob(job, NODE) for job in claim(2))
+    commits()
+    ack = Call(END, Ending(first.seq, first.token), first)
+    nack = Call(RELEASE, engine.Release(second.seq, second.token, 0), second)
+    run(flush(Queue("work", node=NODE), JSON, [ack, nack, Call(CLAIM, Claiming(1, None, None))]))
+    assert commits() == {"on"}
 
 
 def test_one_transaction_for_two_queues_waits_for_the_disk_where_one_of_them_has_to(run, commits: Commits) -> None:

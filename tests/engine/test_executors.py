@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -16,67 +16,27 @@ from django.test import override_settings
 from pytest_django import DjangoDbBlocker
 
 from django_leasequeue import engine, sql
-from django_leasequeue.engine import AsyncConnectionExecutor, Ending, Failure, NewJob, exchange, pool, runner
+from django_leasequeue.engine import AsyncConnectionExecutor, NewJob, django_executor, exchange, pool
+from django_leasequeue.engine.django_executor import DjangoExecutor
 from django_leasequeue.engine.jobs.read import get_jobs
-from django_leasequeue.engine.operation import APART, Steps, operation
+from django_leasequeue.engine.operation import AUTONOMOUS, Statements, operation
 from django_leasequeue.engine.pool import close_pools, connection_parameters
-from django_leasequeue.engine.runner import DjangoExecutor
-from django_leasequeue.exceptions import InvalidOption, QueueNotFound
-from django_leasequeue.models import JobEvent, JobResult, LiveJob
+from django_leasequeue.exceptions import InvalidOption
 from django_leasequeue.spark.database import resolve
 from django_leasequeue.sql import paths, statement
-from tests.engine.helpers import NODE, claim, make, outcomes, own_connection, put, run
+from tests.engine.helpers import NODE, claim, make, own_connection, put, run
+from tests.engine.story import check, story, tell
 from tests.support.databases import database_alias
 from tests.support.temporary_server import TemporaryServer
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-Run = Callable[[Any], Awaitable[Any]]
-
-
-async def story(run: Run) -> list[Any]:
-    """A bit of everything; returns what the caller sees, without numbers."""
-    told: list[Any] = []
-    told.append(await run(engine.create("work", result_ttl_ms=60_000, max_deliveries=2, dead_letter="graveyard")))
-    jobs = [NewJob(data={"n": 1}, key="a"), NewJob(body=b"\x00\xff", tag="t"), NewJob(key="a")]
-    told.append([(answer.status.value, answer.state) for answer in await run(engine.enqueue("work", jobs))])
-    many = await run(engine.enqueue("work", [NewJob(data=number) for number in range(120)]))
-    told.append({answer.state for answer in many})
-    leased = await run(engine.claim("work", NODE, 3))
-    told.append([(job.data, job.body, job.key, job.tag, job.deliveries, job.errors) for job in leased])
-    first, second, third = (job.seq for job in leased)
-    told.append(outcomes(await run(engine.extend([first, 10**15], NODE, 60_000))))
-    endings = [Ending(first, leased[0].token, result=[1]), Ending(second, failure=Failure("E", "m"))]
-    told.append(outcomes(await run(engine.finish(endings, NODE))))
-    told.append((await run(engine.nack([third], NODE, delay_ms=60_000))).released[third].state)
-    told.append(len(await run(engine.cancel("work", seqs=[third]))))
-    told.append(await run(engine.purge("work", size=100)))
-    told.append((await run(engine.get("work"))).config["max_deliveries"])
-    for bad, error in ((engine.claim("nowhere", NODE), QueueNotFound), (engine.claim("work", ""), InvalidOption)):
-        with pytest.raises(error):
-            await run(bad)
-    return told
-
-
-EXPECTED = [
-    True, [("queued", "ready"), ("queued", "ready"), ("duplicate", "ready")], {"ready"},
-    [({"n": 1}, None, "a", None, 1, []), (None, b"\x00\xff", None, "t", 1, []), (0, None, None, None, 1, [])],
-    ["ok", "not_found"], ["ok", "ok"], "delayed", 1, 100, 2,
-]  # fmt: skip
-
-
-def check(told: list[Any]) -> None:
-    assert (told, JobResult.objects.count(), LiveJob.objects.count()) == (EXPECTED, 2, 19)
-    kinds = list(JobEvent.objects.order_by("kind").values_list("kind", flat=True))
-    assert {kind: kinds.count(kind) for kind in set(kinds)} == {1: 122, 2: 3, 3: 1, 4: 1, 5: 1, 6: 1, 10: 101}
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("inside", [nullcontext, transaction.atomic])
 def test_on_djangos_connection(inside: Callable[[], Any]) -> None:
     with inside():
-        told = _sync(engine.run)
+        told = tell(engine.run)
     check(told)
     operation = engine.enqueue("work", [NewJob()])
     assert engine.run(operation)[0].seq != engine.run(operation)[0].seq, "an operation can be run again"
@@ -86,41 +46,27 @@ def test_on_djangos_connection(inside: Callable[[], Any]) -> None:
 def test_on_a_connection_of_ours(prepare_threshold: int | None) -> None:
     with own_connection() as executor:
         executor.connection.prepare_threshold = prepare_threshold
-        check(_sync(executor.run))
-
-
-def _sync(run: Callable[[Any], Any]) -> list[Any]:
-    """Tell the story with a sync executor: nothing in it ever waits for the loop."""
-
-    async def at_once(operation: Any) -> Any:
-        return run(operation)
-
-    teller = story(at_once)
-    try:
-        teller.send(None)
-    except StopIteration as stop:
-        return list(stop.value)
-    raise AssertionError("it waited")
+        check(tell(executor.run))
 
 
 def test_on_an_async_connection() -> None:
-    async def tell() -> list[Any]:
+    async def told() -> list[Any]:
         async with await psycopg.AsyncConnection.connect(**connection_parameters("default"), autocommit=True) as raw:
             return await story(AsyncConnectionExecutor(raw).run)
 
-    check(asyncio.run(tell()))
+    check(asyncio.run(told()))
 
 
 @pytest.mark.parametrize("mode", ["native", "thread", "auto"])
 def test_from_async_code(mode: str) -> None:
-    async def tell() -> list[Any]:
+    async def told() -> list[Any]:
         try:
             return await story(engine.arun)
         finally:
             await close_pools()
 
     with override_settings(LEASEQUEUE={"ASYNC": mode}):
-        check(async_to_sync(tell)())
+        check(async_to_sync(told)())
 
 
 def test_djangos_connection_refuses_to_block_an_event_loop() -> None:
@@ -181,18 +127,27 @@ def test_every_statement_says_what_it_is_for(name: str) -> None:
     assert sent.decode().replace("%", "%%").replace("%%(", "%(") == statement(name)
 
 
+def look_on(execute: Any, *args: Any) -> Any:
+    return execute(*args)
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
 @pytest.mark.parametrize("where", ["by itself", "in a transaction", "first in a transaction"])
-def test_settings_for_a_statement_are_not_the_hosts(monkeypatch: pytest.MonkeyPatch, where: str) -> None:
+def test_settings_for_a_statement_are_not_the_hosts(monkeypatch: pytest.MonkeyPatch, where: str, wrapped: bool) -> None:
     settings = ["enable_seqscan", "enable_bitmapscan", "enable_mergejoin", "jit", "plan_cache_mode"]
-    asked = b"SELECT " + ",".join(f"current_setting('{name}')" for name in settings).encode()
-    monkeypatch.setattr(runner, "_command", lambda name, params, autocommit: exchange.Command(asked, []))
+    asked = "SELECT " + ",".join(f"current_setting('{name}')" for name in settings)
+    command = exchange.Command(asked.encode(), [])
+    monkeypatch.setattr(django_executor, "command_of", lambda *_: command)
+    monkeypatch.setattr(django_executor, "statement", lambda name: asked)
+    monkeypatch.setattr(django_executor, "numbered", lambda name: (asked, ()))
     connection.ensure_connection()
     raw = connection.connection
     raw.execute("SET jit = on")
     with transaction.atomic() if where != "by itself" else nullcontext():
         if where == "in a transaction":
             raw.execute("SELECT 1")
-        found = DjangoExecutor(DEFAULT_DB_ALIAS).fetch("key_taken", {})
+        with connection.execute_wrapper(look_on) if wrapped else nullcontext():
+            found = DjangoExecutor(DEFAULT_DB_ALIAS).fetch("key_taken", {})
         assert found == [("off", "off", "off", "off", "force_generic_plan")]
         assert raw.execute(asked).fetchall() == [("on", "on", "on", "on", "auto")]
 
@@ -263,8 +218,8 @@ async def test_our_connections_take_the_role_that_django_takes(role: str) -> Non
         return [name for (name,) in found if name]
 
     @operation
-    def apart() -> Steps[None]:
-        yield APART, {"name": "queue_get", "params": {"project": "", "name": "none"}}
+    def apart() -> Statements[None]:
+        yield AUTONOMOUS, {"name": "queue_get", "params": {"project": "", "name": "none"}}
 
     assert await asyncio.to_thread(sync) == ["Shop owner"] * 2
     try:

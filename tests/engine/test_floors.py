@@ -9,7 +9,7 @@ from django_leasequeue.engine import NewJob
 from django_leasequeue.engine.leases.floor import ConnectionFloors, Proposals, QueueLook
 from django_leasequeue.models import FloorKind, Lane, LiveJob, Queue, QueueFloor
 from django_leasequeue.reaper.duties import mend_floors
-from django_leasequeue.reaper.reaper import Turn
+from django_leasequeue.reaper.duty import DutyRun
 from tests.support.rows import rows
 
 from . import helpers
@@ -292,7 +292,7 @@ class TestAServerThatLies:
         assert engine.run(engine.mend_floors([self.queue])) == []
         rows(QueueFloor).create(queue_id=self.queue, kind=kind, value=2**61, made_at=clock.now)
         with own_connection() as reaper:
-            mend_floors(Turn(reaper.connection, "default"))
+            mend_floors(DutyRun(reaper.connection, "default"))
         assert f"stood above a waiting row, at {2**61} above" in caplog.text
         assert Queue.objects.get().floors_mended == 2
         clock.advance(seconds=10.5)

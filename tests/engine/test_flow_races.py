@@ -14,6 +14,7 @@ from django_leasequeue.engine.clock import Clock
 from django_leasequeue.engine.dead.action import act, edit_and_retry
 from django_leasequeue.engine.flow import workflows
 from django_leasequeue.engine.operation import BEGIN
+from django_leasequeue.engine.verify import verify
 from django_leasequeue.enums import WorkflowState
 from django_leasequeue.exceptions import InvalidOption
 from django_leasequeue.models import DeadLetter, Delayed, FlowTurn, Limit, Member, Queue, StoredJob, Workflow
@@ -444,7 +445,7 @@ class TestAtTheSameTime:
         waits = "SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
         with own_connection() as one, one.transaction():
             one.run(engine.finish([a], NODE))
-            steps = engine.advance([queue]).steps()
+            steps = iter(engine.advance([queue]))
             step = next(steps)
             with pytest.raises(StopIteration):
                 while True:
@@ -459,3 +460,21 @@ class TestAtTheSameTime:
         other.value(600)
         assert run_all() == [["x"]]
         assert status(uid) == ("completed", 0, 3, 0, 0)
+
+
+def test_a_job_that_has_lost_its_membership_is_a_difference_wherever_it_waits_or_runs() -> None:
+    queue_id = make()
+    limited([f"k{n}" for n in range(100)])
+    (later,) = limited(["x"], delay_ms=60_000)
+    assert differences() == [], "a claimer is yet to bring them under their limits"
+    ready, *leased = claim(1), claim(2), claim(2)
+    assert differences() == []
+    engine.run(engine.release([Release(ready[0].seq, ready[0].token, 0)], NODE))
+    engine.run(engine.advance([queue_id]))
+    lost = [ready[0].seq, later, *(job.seq for job in leased[0])]
+    rows(Member).filter(seq__in=[*lost, leased[1][0].seq]).delete()
+    found = [item for item in engine.run(verify()).differences if item.difference == "no_member"]
+    assert [item.seq for item in found] == sorted([ready[0].seq, later, leased[0][0].seq])
+    # A claim does not say which of its jobs had the limit: once one has ended, the other may never have had one.
+    ack(leased[0][0])
+    assert differences() == ["no_member"] * 2

@@ -21,7 +21,7 @@ from django_leasequeue.engine.jobs import read as reads
 from django_leasequeue.engine.jobs.enqueue import enqueue_staged
 from django_leasequeue.engine.jobs.read import list_jobs
 from django_leasequeue.engine.jobs.remove import cancel, purge
-from django_leasequeue.engine.leases import claim as claims
+from django_leasequeue.engine.leases import loading
 from django_leasequeue.engine.payloads import link_steps
 from django_leasequeue.engine.store import MARK, Reference, StoredPart, is_reference
 from django_leasequeue.engine.topics import log, messages
@@ -154,19 +154,18 @@ def test_every_way_to_read_gives_the_payload() -> None:
 def test_pages_are_cut_where_large_payloads_make_them_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
     make("log", type="log")
     monkeypatch.setattr(reads, "MAX_PAGE_BYTES", 3 * len(BIG))
-    monkeypatch.setattr(log, "MAX_PAGE_BYTES", 3 * len(BIG))
     enqueue(*[NewJob(BIG) for _ in range(5)])
     enqueue(*[NewJob(BIG) for _ in range(5)], queue="log")
     first = engine.run(list_jobs("work"))
     assert (len(first.jobs), first.next is not None) == (2, True)
     second = engine.run(list_jobs("work", after=first.next))
     assert len({job.seq for job in first.jobs + second.jobs}) == 4
-    page = engine.run(log.read("log"))
+    page = engine.run(log.read("log", most_bytes=3 * len(BIG)))
     assert (len(page.records), page.more, page.cursor) == (2, True, page.records[-1].seq)
 
 
 def test_a_claim_gives_no_more_than_fits_and_the_rest_comes_next(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(claims, "MAX_CLAIM_BYTES", 3 * len(BIG))
+    monkeypatch.setattr(loading, "MAX_CLAIM_BYTES", 3 * len(BIG))
     enqueue(*[NewJob(BIG) for _ in range(5)])
     sizes = [len(jobs) for jobs in iter(lambda: claim(5), [])]
     assert (sizes, counts()["leased"]) == ([2, 2, 1], 5)

@@ -83,10 +83,17 @@ class TestConcurrency:
         assert len(claim(10)) == 3
         limited(["x"])  # the code still says 1: the operator's value stays
         assert claim(10) == []
-        assert engine.run(engine.set_limits([LimitValues("customer", concurrency=6)], pin=False)) == 1
-        assert len(claim(10)) == 2
+        limited(["x"], LimitValues("customer", concurrency=6))  # a newer release
+        assert claim(10) == []
+        given_back = engine.run(engine.reset_limit("customer"))
+        assert (given_back.concurrency, given_back.named) == (6, True)
+        assert len(claim(10)) == 2, "the code's newest value counts at once"
+        assert engine.run(engine.reset_limit("customer")) is None
+        engine.run(engine.set_limits([LimitValues("unnamed", concurrency=6)]))
+        given_back = engine.run(engine.reset_limit("unnamed"))
+        assert (given_back.concurrency, given_back.named) == (6, False)
         engine.run(engine.set_limits([LimitValues("customer")]))
-        assert sum(len(claim(1_000)) for _ in range(3)) == 1_195, "a limit that is lifted frees all that wait"
+        assert sum(len(claim(1_000)) for _ in range(3)) == 1_196, "a limit that is lifted frees all that wait"
 
 
 def most(started: list[timedelta]) -> int:

@@ -7,17 +7,24 @@ from uuid import uuid4
 import pytest
 from django.contrib.auth.models import User
 from django.core.management import CommandError
-from django.db import connections
+from django.db import connections, transaction
 from django.test import Client, override_settings
 
 from django_leasequeue import Queue, engine
-from django_leasequeue.engine.queues import moving, routing
-from django_leasequeue.exceptions import InvalidOption, QueueNotFound
+from django_leasequeue.engine import clock as engine_clock
+from django_leasequeue.engine.pool import connect
+from django_leasequeue.engine.queues import moving, queues, routing
+from django_leasequeue.engine.runner import ConnectionExecutor
+from django_leasequeue.exceptions import InvalidOption, QueueBusy, QueueNotFound
 from django_leasequeue.models import OperatorAction, StoredJob
 from django_leasequeue.reaper import Reaper
+from django_leasequeue.tasks import group
+from tests.engine.helpers import kept_waiting, open_transaction
 from tests.http.client import Api
 from tests.support.commands import said
 from tests.support.documents import blocks
+from tests.support.temporary_server import TemporaryServer
+from tests.support.threads import ThreadResult
 from tests.tasks import samples
 
 ROUTED = {"DATABASES": ["default", "far"], "ROUTER": f"{__name__}.by_name"}
@@ -57,7 +64,7 @@ def test_a_queue_moves_while_it_is_in_use(far: str, clock: Any) -> None:
     end_moves()
     (second,) = mail.claim(5)
     assert second.payload == 2
-    clock.advance(seconds=moving.SETTLED + 1)
+    clock.advance(seconds=routing.SETTLED + 1)
     end_moves()
     assert "draining" in said("leasequeue_queues", "moves")
     mail.ack(second)
@@ -91,11 +98,129 @@ def test_a_move_waits_until_every_process_knows_of_it(far: str, clock: Any) -> N
     assert [each.draining for each in moving.moves()] == [True]
     with pytest.raises(InvalidOption, match="is still moving to 'far'"):
         moving.move("mail", "default")
-    clock.advance(seconds=moving.SETTLED + 1)
+    clock.advance(seconds=routing.SETTLED + 1)
     end_moves()
     assert [each.draining for each in moving.moves()] == [False]
     moving.move("mail", "default")
     assert routing.homes("", "mail") == ["default", "far"]
+
+
+def drain(source: str, target: str) -> bool:
+    """Let the time pass that a move takes, and the reaper look; return whether the queue is drained."""
+    assert engine_clock.installed is not None
+    engine_clock.installed.advance(seconds=routing.SETTLED + 1)
+    end_moves()
+    return not next(each.draining for each in moving.moves() if (each.source, each.alias) == (source, target))
+
+
+@pytest.mark.parametrize("size", [1, 150])
+def test_a_move_waits_for_a_transaction_that_enqueued_before_it(far: str, clock: Any, size: int) -> None:
+    mail = Queue("mail")
+    engine.run(engine.create("mail"))
+    with open_transaction() as writer:
+        writer.connection.execute("SET application_name = 'shop'")
+        writer.run(engine.enqueue("mail", [engine.NewJob(data=1)] * size))
+        moving.move("mail", "far")
+        mail.enqueue("new")
+        assert not drain("default", "far")
+        ((waits_for,),) = [each.writers for each in moving.moves()]
+        assert (waits_for.pid, waits_for.name) == (writer.connection.info.backend_pid, "shop")
+        assert f"may still add jobs: pid {waits_for.pid} (shop, open for " in said("leasequeue_queues", "moves")
+        writer.connection.commit()
+    end_moves()
+    routing.routes().forget()
+    old = mail.claim(size)
+    assert [job.payload for job in old] == [1] * size
+    mail.ack_many(old)
+    assert drain("default", "far")
+    assert [job.payload for job in mail.claim(5)] == ["new"]
+
+
+def test_a_move_waits_for_no_transaction_that_began_after_it(far: str, clock: Any) -> None:
+    engine.run(engine.create("mail"))
+    engine.run(engine.create("other"))
+    moving.move("mail", "far")
+    with open_transaction() as old, open_transaction() as new:
+        old.run(engine.enqueue("other", [engine.NewJob()]))
+        assert not drain("default", "far")
+        new.run(engine.enqueue("other", [engine.NewJob()]))
+        assert not drain("default", "far")
+        old.connection.rollback()
+        assert drain("default", "far")
+
+
+def test_a_move_waits_for_a_call_that_waits_for_its_key(far: str, clock: Any) -> None:
+    engine.run(engine.create("mail"))
+    unique = engine.NewJob(unique_key="a", unique_until="end")
+    with open_transaction() as holder:
+        holder.run(engine.enqueue("mail", [unique]))
+        with kept_waiting(lambda late: late.run(engine.enqueue("mail", [unique]))) as answer:
+            moving.move("mail", "far")
+            assert not drain("default", "far")
+            assert len(next(each.writers for each in moving.moves())) == 2
+            holder.connection.rollback()
+            answer.result()
+        assert not drain("default", "far")
+        assert [each.left for each in moving.moves()] == [1]
+
+
+@pytest.mark.parametrize("of_workflow", [False, True])
+def test_what_waits_for_a_commit_goes_where_the_queue_is_by_then(far: str, clock: Any, of_workflow: bool) -> None:
+    engine.run(engine.create("poor"), far)
+    add = samples.add.using(queue_name="poor")
+    with override_settings(LEASEQUEUE={**ROUTED, "ENQUEUE_AFTER_COMMIT_OF": "default"}):
+        with transaction.atomic():
+            result: Any = group(add.si(1)).enqueue() if of_workflow else add.enqueue(1)
+            assert placed() == {"default": 0, "far": 0}
+            with ThreadResult(lambda: (moving.move("poor", "default"), drain("far", "default"))) as moved:
+                assert moved.value()[1]
+        assert placed() == {"default": 1, "far": 0}
+        (job,) = Queue("poor").claim(1)
+        if of_workflow:
+            assert [member.state for member in result.members()] == ["running"]
+        else:
+            assert (job.key, samples.add.get_result(result.id).status.name) == (result.id, "RUNNING")
+
+
+@pytest.mark.slow  # restarts a server
+def test_a_move_waits_for_a_prepared_transaction(far: str, far_server: TemporaryServer, clock: Any) -> None:
+    connections[far].close()
+    with far_server.connect() as settings:
+        settings.execute("ALTER SYSTEM SET max_prepared_transactions = 5")
+    far_server.stop()
+    far_server.start()
+    engine.run(engine.create("poor"), far)
+    with override_settings(LEASEQUEUE=ROUTED), connect(far) as raw:
+        raw.execute("BEGIN")
+        ConnectionExecutor(raw).run(engine.enqueue("poor", [engine.NewJob(data=1)]))
+        moving.move("poor", "default")
+        assert not drain("far", "default")
+        raw.execute("PREPARE TRANSACTION 'shop-7'")
+        assert not drain("far", "default")
+        assert "the prepared transaction 'shop-7', open for " in said("leasequeue_queues", "moves")
+        with pytest.raises(QueueBusy, match="prepared transaction 'shop-7'"), pytest.MonkeyPatch.context() as patch:
+            patch.setattr(queues, "LOOKS", 2)
+            engine.run(engine.delete("poor", if_empty=True), far)
+        raw.execute("COMMIT PREPARED 'shop-7'")
+        assert not drain("far", "default")
+        poor = Queue("poor")
+        (job,) = poor.claim(1)
+        poor.ack(job)
+        assert drain("far", "default")
+
+
+def test_a_source_that_cannot_be_written_is_not_drained(far: str, far_server: TemporaryServer, clock: Any) -> None:
+    engine.run(engine.create("poor"), far)
+    with override_settings(LEASEQUEUE=ROUTED), far_server.connect() as settings:
+        moving.move("poor", "default")
+        option = f"ALTER DATABASE {settings.info.dbname} {{}} default_transaction_read_only"
+        settings.execute(f"{option.format('SET')} = on")
+        try:
+            assert not drain("far", "default")
+        finally:
+            settings.execute("SET default_transaction_read_only = off")
+            settings.execute(option.format("RESET"))
+        assert drain("far", "default")
 
 
 @pytest.mark.parametrize(("name", "to", "error", "words"), [

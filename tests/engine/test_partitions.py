@@ -14,6 +14,7 @@ from django_leasequeue.engine import partitions
 from django_leasequeue.engine.pool import connect
 from django_leasequeue.models import LeaseEvent
 from django_leasequeue.sql import statement
+from django_leasequeue.sql.locks import named
 from tests.engine.helpers import enqueue, make, open_transaction, run
 from tests.engine.lease_log import FIRST, drawn, put_back
 from tests.support.rows import rows
@@ -194,7 +195,7 @@ def test_a_reader_of_the_whole_log_delays_new_partitions_only(log) -> None:
 
 def test_two_keepers_do_not_get_in_each_others_way(log) -> None:
     with open_transaction() as other:
-        other.connection.execute("SELECT pg_advisory_xact_lock(%s::int, %s::int)", partitions.LOCK)
+        other.connection.execute(named("SELECT pg_advisory_xact_lock({lock.partitions}, 0)"))
         assert partitions.maintain(log) == ([], [], {}, [], False)
     assert len(partitions.maintain(log).made) == 3
 
@@ -210,18 +211,17 @@ def test_what_an_interrupted_round_left_is_dropped_and_nothing_else(log) -> None
     log.execute("DROP TABLE leasequeue_leaseevent_p1500100")
 
 
-def test_a_late_writer_saves_its_partition(log, monkeypatch) -> None:
+def test_a_late_writer_saves_its_partition(log) -> None:
     """An event that comes between the first look and the lock: its writer drew the number long ago."""
     partitions.maintain(log)
     write(109, days_ago=30)
-    lock = partitions._lock
+    transactions = iter(["grants", "drop"])
 
-    def after_a_late_writer(own: partitions.Connection) -> bool:
-        rows(LeaseEvent).create(id=1_499_999, txid=1, occurred_at=NOW, queue_id=1, low=1, high=1, seqs=[1], kind=1)
-        return lock(own)
+    def write_late(executor: object) -> None:
+        if next(transactions) == "drop":
+            rows(LeaseEvent).create(id=1_499_999, txid=1, occurred_at=NOW, queue_id=1, low=1, high=1, seqs=[1], kind=1)
 
-    monkeypatch.setattr(partitions, "_lock", after_a_late_writer)
-    assert partitions.maintain(log).dropped == []
+    assert partitions.maintain(log, write_late).dropped == []
     assert lows(log)[0] == 1_000_000
     assert LeaseEvent.objects.filter(txid=1).exists()
 

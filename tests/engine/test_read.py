@@ -120,7 +120,7 @@ def test_dead_jobs_are_listed_by_fingerprint_and_time(clock) -> None:
 
 def test_jobs_that_moved_between_the_two_statements_are_left_out(monkeypatch) -> None:
     seqs = put(3)
-    steps = engine.list_jobs("work").steps()
+    steps = iter(engine.list_jobs("work"))
     name, params = next(steps)
     rows = engine.DjangoExecutor("default").fetch(name, params)
     one()
@@ -148,7 +148,7 @@ def test_pages_are_bounded(settings) -> None:
 CURSORS = [("delayed", 1, 2), ("ready", 1), ("ready", "1", 2), ("ready", True, 2), ("ready", 2**63, 2)]
 
 
-@pytest.mark.parametrize("cursor", ["", "?", "bm90IGpzb24", *(encode_cursor(*c) for c in CURSORS), "e30", "MQ", "ü", 5])
+@pytest.mark.parametrize("cursor", ["?", "bm90IGpzb24", *(encode_cursor(*c) for c in CURSORS), "e30", "MQ", "ü", 5])
 def test_a_cursor_that_no_page_gave_is_refused(cursor) -> None:
     put(1)
     with pytest.raises(InvalidOption, match="cursor"):
@@ -219,7 +219,7 @@ def messages_of(queue: int, **options: object) -> list[tuple[int, bool]]:
 
 @pytest.mark.parametrize("look", [1, 2, 1_000])
 def test_held_messages_stand_where_they_were(queue, monkeypatch: pytest.MonkeyPatch, look: int) -> None:
-    monkeypatch.setattr(messages, "_LOOK", look)
+    monkeypatch.setattr(messages, "LOOK", look)
     made = put(12)
     first, second = claim(4), claim(4)
     engine.run(engine.ack(seqs(first[1:3]), NODE))

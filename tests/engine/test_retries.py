@@ -69,7 +69,7 @@ class TestNoRetries:
         found = engine.run(look("work"))
         joined = engine.run(cohort.join(found.id, 100, [cohort.Claimer(NODE, 3)]))
         dealt = engine.run(cohort.deal_cohort("work", found, joined.waiters))
-        assert [seqs(jobs) for jobs in dealt.values()] == [good]
+        assert [seqs(jobs) for jobs in dealt.hands.values()] == [good]
         assert state(once.seq) == "dead"
 
 

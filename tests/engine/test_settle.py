@@ -11,7 +11,22 @@ from django_leasequeue.engine import Ending, Failure, LeasedJob, NewJob, Release
 from django_leasequeue.models import Claim, JobResult, LiveJob, StoredJob
 
 from . import helpers
-from .helpers import NODE, OTHER, claim, counts, enqueue, errors_of, kinds, last_event, make, one, outcomes, put, seqs
+from .helpers import (
+    NODE,
+    OTHER,
+    claim,
+    counts,
+    enqueue,
+    errors_of,
+    kinds,
+    last_event,
+    make,
+    one,
+    outcomes,
+    own_connection,
+    put,
+    seqs,
+)
 
 pytestmark = pytest.mark.usefixtures("queue")
 
@@ -200,6 +215,19 @@ class TestExtend:
         assert seqs(claim(9, node="fourth")) == numbers
 
 
+@pytest.mark.django_db(transaction=True)
+def test_jobs_of_one_claim_are_extended_at_the_same_moment() -> None:
+    helpers.put(3)
+    jobs = claim(3)
+    first, second = (engine.extend([job.seq], NODE, 60_000, tokens=[job.token]) for job in jobs[:2])
+    with helpers.open_transaction() as other:
+        other.run(first)
+        with helpers.kept_waiting(lambda own: own.run(second)) as answer:
+            other.connection.commit()
+            assert outcomes(answer.result()) == ["ok"]
+    assert sorted(row.seqs for row in Claim.objects.all()) == [[seq] for seq in seqs(jobs)]
+
+
 class TestRelease:
     def test_each_job_has_its_own_delay_and_failure(self, clock) -> None:
         numbers = put(3)
@@ -311,3 +339,21 @@ def test_settling_a_whole_claim_takes_its_row_away(queue: int) -> None:
     engine.run(engine.ack(seqs(jobs[-1:]), NODE))
     assert not Claim.objects.exists()
     assert not LiveJob.objects.exists()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_renewal_that_does_not_wait_leaves_out_claims_that_are_being_settled() -> None:
+    make("work")
+    put(3)
+    first, second = claim(2)
+    (third,) = claim(1)
+    jobs = [first, second, third]
+    renewal = engine.extend([job.seq for job in jobs], NODE, 60_000, tokens=[job.token for job in jobs], waits=False)
+    with own_connection() as executor, executor.connection.transaction():
+        executor.run(engine.ack([first.seq], NODE, tokens=[first.token]))
+        settled = engine.run(renewal)
+        assert settled.outcomes == dict.fromkeys((first.seq, second.seq, third.seq), engine.Outcome.OK)
+        assert set(settled.deadlines) == {third.seq}
+    settled = engine.run(renewal)
+    assert settled.outcomes[first.seq] is engine.Outcome.NOT_FOUND
+    assert set(settled.deadlines) == {second.seq, third.seq}

@@ -142,7 +142,8 @@ def test_floors_that_hide_jobs() -> None:
     engine.run(engine.nack([one().seq], NODE))
     queue = Queue.objects.get(name="work")
     high = 2**60
-    for kind, rank, value in ((0, 0, ready[1]), (0, 0, 5), (0, -5, high), (1, 0, high), (2, 0, high), (3, 0, high)):
+    floors = [(0, 0, ready[1]), (0, 0, ready[0]), (0, -5, high), *((kind, 0, high) for kind in (1, 2, 3))]
+    for kind, rank, value in floors:
         rows(QueueFloor).create(queue=queue, kind=kind, rank=rank, value=value, made_at=queue.created_at)
     outcome = check()
     assert [(item.difference, item.seq) for item in outcome.differences] == [

@@ -20,7 +20,7 @@ from tests.http import contract
 from tests.support.ports import free_port
 from tests.support.proxy import Proxy
 
-START_SECONDS = 120.0
+START_SECONDS = 300.0
 
 
 class Server:
@@ -29,12 +29,13 @@ class Server:
     def __init__(
         self, environment: Mapping[str, str], *,
         api: Mapping[str, Any] | None = None, application: str = "testproject.asgi:application", wsgi: bool = False,
+        tight: bool = False,
     ) -> None:  # fmt: skip
         self.port = free_port()
         self.log = Path(tempfile.mkstemp(prefix="leasequeue-server-", suffix=".log")[1])
         command = (
-            [sys.executable, "-m", "tests.http.wsgi_server", str(self.port)]
-            if wsgi
+            [sys.executable, "-m", f"tests.http.{'wsgi' if wsgi else 'tight'}_server", str(self.port)]
+            if wsgi or tight
             else [*(sys.executable, "-m", "uvicorn", application), *("--port", str(self.port), "--no-use-colors")]
         )
         self._stream = self.log.open("wb")

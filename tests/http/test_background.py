@@ -13,7 +13,7 @@ from django_leasequeue.engine.leases.cohort import Claimer
 from django_leasequeue.engine.pool import close_pools, connect, pool
 from django_leasequeue.engine.topics.topics import look
 from django_leasequeue.http.streaming import finish_background
-from django_leasequeue.http.topics import leases, watching
+from django_leasequeue.http.topics import leases, reading, watching
 from django_leasequeue.http.views import RequestRunner
 from tests.engine.helpers import make
 
@@ -68,7 +68,7 @@ async def one_line(caplog: pytest.LogCaptureFixture, unhandled: list[dict[str, A
 @pytest.mark.slow
 async def test_a_seal_whose_backend_dies(caplog: pytest.LogCaptureFixture, unhandled: list[dict[str, Any]]) -> None:
     runner = Doomed()
-    watcher = watching.SealWatcher(runner)
+    watcher = reading.SealWatcher(runner)
     waiting = watcher.when(10**15)
     await asyncio.wait_for(waiting, 60)  # whoever waits looks again
     assert "Looking for sealed numbers ended" in await one_line(caplog, unhandled)

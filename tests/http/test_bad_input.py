@@ -41,18 +41,18 @@ HOLDING = {
 }
 CALLS = [
     Calls("POST", "jobs/claim", {"node": "w"}, {
-        "node": [LEFT_OUT, "", None, 5, "x" * 129, "ü" * 65, "a\x00"], "max": [-1, "1", 1.0, True],
+        "node": [LEFT_OUT, "", None, 5, "x" * 129, "ü" * 65, "a\x00"], "max": [-1, "1", 1.5, True],
         "lease_ms": ["1", 1.5, False], "tag": ["", 5, "x" * 257, ["a"]],
     }),
     *(settling(word, HOLDING) for word in ("ack", "nack", "extend")),
     settling("nack", {"delay_ms": ["5", 1.5, True]}),
     settling("extend", {"lease_ms": [LEFT_OUT, None, "1", True]}),
     settling("ack", {
-        "results": [[], [1, 2], {"1": 2}, "x", ["\x00"]], "result_ttl_ms": [-1, "5", 1.0],
+        "results": [[], [1, 2], {"1": 2}, "x", ["\x00"]], "result_ttl_ms": [-1, "5", 1.5],
     }),
     Calls("POST", "log/diff", {}, {
         "from_seq": [-1, "0", 2**63], "limit": [0, "5"], "node": ["", [5], ["x"] * 101], "include_tags": [1],
-        "wait_ms": ["1", 1.0, True, -1, 30_001],
+        "wait_ms": ["1", 1.5, True, -1, 30_001],
     }),
     Calls("POST", "log/delete", {}, {"before_seq": [LEFT_OUT, None, "5", -1], "match": [5, ""]}),
     Calls("POST", "log", {"records": [{"data": 1}]}, {
@@ -73,7 +73,7 @@ RECORDS = [
     ({"meta": {"$dead_letter_deliveries": "x"}}, "'$'"), ({"meta": {str(n): n for n in range(65)}}, "64"),
     ({"meta": {"x": "y" * 16_384}}, "16384"), ({"data": "a\x00b"}, "U+0000"),
     *(({"priority": bad}, "records[1].priority") for bad in ("1", True, 1.5, 32_768, -32_768)),
-    *(({"delay_ms": bad}, "records[1].delay_ms") for bad in ("1", True, 1.0, -1, 10**13)),
+    *(({"delay_ms": bad}, "records[1].delay_ms") for bad in ("1", True, 1.5, -1, 10**13)),
 ]  # fmt: skip
 
 
@@ -112,7 +112,7 @@ def test_a_value_that_a_field_cannot_have(api: Api, held: int, calls: Calls) -> 
 
 
 @pytest.mark.parametrize("topic", ["log", "jobs", "made"])
-def test_w2_one_bad_record_refuses_all(api: Api, held: int, topic: str) -> None:
+def test_one_bad_record_refuses_all(api: Api, held: int, topic: str) -> None:
     before = everything()
     for record, says in RECORDS:
         whole = record if not record or "data" in record else {"data": 1, **record}
@@ -233,3 +233,16 @@ def test_the_limit_holds_where_a_dead_letter_is_edited(admin_client: Client, set
         page = admin_client.post(address, {"data": nested(levels)})
         assert page.status_code == status, levels
         assert ("nested" in page.content.decode()) == (status == 400)
+
+
+def test_a_number_without_a_fraction_is_an_integer_however_it_is_written(api: Api) -> None:
+    """As in JSON Schema; and an empty cursor is the first page."""
+    api.queue()
+    record = {"data": 1, "delay_ms": 0.0, "tags": {"n": 179.0}}
+    (seq,) = api.post("topics/jobs", {"records": [record]}, status=200)["seqs"]
+    (job,) = api.post("topics/jobs/claim", {"node": "w", "max": 1.0, "lease_ms": 340.0}, status=200)["claimed"]
+    assert (job["$seq"], job["meta"]) == (seq, {"$tags": {"n": 179}})
+    body = {"node": "w", "seqs": [float(seq)]}
+    assert api.post("topics/jobs/extend", {**body, "lease_ms": 6e4}, status=200)["extended"] == 1
+    assert api.post("topics/jobs/ack", body, status=200)["acked"] == 1
+    assert api.get("topics?page_size=1.0&cursor=", status=200)["topics"] == [{"topic": "jobs", "type": "queue"}]

@@ -3,7 +3,10 @@
 from typing import Any
 
 import pytest
+from django.db import connection
 
+from django_leasequeue import engine
+from django_leasequeue.conf import process
 from django_leasequeue.engine.clock import Clock
 from django_leasequeue.http.topics import base
 from django_leasequeue.models import LiveJob, Queue
@@ -19,7 +22,7 @@ BODIES: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("word", BODIES)
-def test_c1_a_log_and_an_absent_topic_have_no_leases(api: Api, word: str) -> None:
+def test_a_log_and_an_absent_topic_have_no_leases(api: Api, word: str) -> None:
     api.log("events")
     api.write("events", 1)
     for topic, status, code in (("events", 409, "not_a_queue"), ("nope", 404, "topic_not_found")):
@@ -29,7 +32,7 @@ def test_c1_a_log_and_an_absent_topic_have_no_leases(api: Api, word: str) -> Non
     assert Queue.objects.count() == 1
 
 
-def test_c2_defaults_and_the_largest_batch(api: Api, clock: Clock) -> None:
+def test_a_claim_has_defaults_and_a_largest_batch(api: Api, clock: Clock) -> None:
     api.queue(lease_ms=5000)
     api.post("topics/jobs?return_seqs=false", {"records": [{"data": n} for n in range(1_005)]}, status=200)
     now = int(clock.now.timestamp() * 1000)
@@ -39,7 +42,7 @@ def test_c2_defaults_and_the_largest_batch(api: Api, clock: Clock) -> None:
     assert len(api.claim(max=10**9)) == 1_000
 
 
-def test_c3_c4_the_answer(api: Api, clock: Clock) -> None:
+def test_a_claim_answers_with_its_jobs_and_expired_jobs_come_again(api: Api, clock: Clock) -> None:
     api.queue()
     now = int(clock.now.timestamp() * 1000)
     records = [{"data": {"n": 1}, "tag": "a", "meta": {"trace": "z9"}, "node": "p"}, {"data": None}]
@@ -63,7 +66,7 @@ def test_c3_c4_the_answer(api: Api, clock: Clock) -> None:
     assert again[0]["lease_id"] != first["lease_id"]
 
 
-def test_a1_ack(api: Api) -> None:
+def test_an_ack_removes_claimed_jobs_and_names_skipped_ones(api: Api) -> None:
     api.queue()
     written = api.write("jobs", *range(5))
     api.claim(max=3)
@@ -76,7 +79,7 @@ def test_a1_ack(api: Api) -> None:
 
 
 @pytest.mark.parametrize("word", ["ack", "nack", "extend"])
-def test_a2_a3_nothing_counts_after_the_deadline_and_with_a_stale_token(api: Api, clock: Clock, word: str) -> None:
+def test_nothing_is_settled_after_the_deadline_or_with_a_stale_token(api: Api, clock: Clock, word: str) -> None:
     api.queue()
     first, second = api.write("jobs", 1, 2)
     (old,) = api.claim()
@@ -92,7 +95,7 @@ def test_a2_a3_nothing_counts_after_the_deadline_and_with_a_stale_token(api: Api
     assert api.post(f"topics/jobs/{word}", {**body, "lease_ids": [present["lease_id"]]}, status=200)["skipped"] == []
 
 
-def test_a4_d3_the_counters_add_up_and_a_delayed_nack_is_in_none(api: Api, clock: Clock) -> None:
+def test_the_counters_add_up_and_exclude_a_delayed_nack(api: Api, clock: Clock) -> None:
     api.queue()
     api.write("jobs", *range(10))
 
@@ -118,7 +121,7 @@ def test_a4_d3_the_counters_add_up_and_a_delayed_nack_is_in_none(api: Api, clock
     assert LiveJob.objects.filter(state=2).count() == 2
 
 
-def test_a5_extend_sets_the_deadline(api: Api, clock: Clock) -> None:
+def test_extend_sets_the_deadline(api: Api, clock: Clock) -> None:
     api.queue()
     written = api.write("jobs", 1, 2)
     api.claim(max=2)
@@ -138,7 +141,7 @@ def exhaust(api: Api, clock: Clock, seq: int) -> None:
     clock.advance(seconds=LEASE, milliseconds=1)
 
 
-def test_d1_d2_the_third_claim_moves_it_if_there_is_a_place_to_go(api: Api, clock: Clock) -> None:
+def test_the_claim_after_the_last_delivery_moves_the_job_to_its_dead_letter_topic(api: Api, clock: Clock) -> None:
     api.queue("forever", max_deliveries=2)
     api.write("forever", 1)
     for delivery in range(1, 4):
@@ -156,12 +159,81 @@ def test_d1_d2_the_third_claim_moves_it_if_there_is_a_place_to_go(api: Api, cloc
     assert (target["type"], target["count"]) == ("log", 1)
 
 
-def test_d1_what_is_moved_is_in_no_kept_count(api: Api, clock: Clock, settings: Any, monkeypatch: Any) -> None:
-    api.queue(max_deliveries=2, dead_letter="jobs.dlq")
-    exhaust(api, clock, *api.write("jobs", 1))
+@pytest.fixture
+def kept(api: Api, settings: Any, monkeypatch: Any) -> None:
+    """Counting takes long: counters are kept."""
     settings.LEASEQUEUE = {"API": {"ACCESS": "open", "COUNT_SECONDS": 60}}
     monkeypatch.setattr(base, "CHEAP", -1)
     monkeypatch.setattr(base, "FACTOR", 1e9)
-    api.write("jobs", 2, 3)
-    answers = [api.post("topics/jobs/claim", {"node": "w1", "max": size}, status=200) for size in (1, 2)]
-    assert [(answer["count"], answer["ready"]) for answer in answers] == [(1, 2), (1, 0)]
+
+
+@pytest.mark.usefixtures("kept")
+@pytest.mark.parametrize("jitter", [0, 1])
+def test_exhausted_jobs_are_in_no_counter(api: Api, clock: Clock, jitter: int) -> None:
+    api.queue(max_deliveries=2, dead_letter="jobs.dlq", claim_jitter_ms=jitter)
+    exhaust(api, clock, *api.write("jobs", 1))
+    process.forget()  # another server process
+    api.write("jobs", 2, 3, 4)
+    answers = [api.post("topics/jobs/claim", {"node": "w1", "max": size}, status=200) for size in (1, 1, 2)]
+    assert [(answer["count"], answer["ready"]) for answer in answers] == [(1, 2), (1, 1), (1, 0)]
+
+
+@pytest.mark.usefixtures("kept")
+def test_expired_leases_and_expired_messages_are_in_no_counter(api: Api, clock: Clock) -> None:
+    api.queue(ttl_ms=60_000)
+    Queue.objects.filter(name="jobs").update(max_deliveries=1, exhaust_at="release", dead_letter="self")
+    api.write("jobs", 1, 2)
+    assert len(api.claim(max=2)) == 2
+    clock.advance(seconds=LEASE, milliseconds=1)
+    api.write("jobs", 3, 4)
+    assert api.post("topics/jobs/claim", {"node": "w1"}, status=200)["ready"] == 1
+    clock.advance(seconds=60)
+    api.write("jobs", 5, 6, 7)
+    assert api.post("topics/jobs/claim", {"node": "w1"}, status=200)["ready"] == 2
+
+
+@pytest.mark.usefixtures("kept")
+def test_a_nack_counts_what_is_ready(api: Api) -> None:
+    api.queue()
+    Queue.objects.filter(name="jobs").update(exhaust_at="release", dead_letter="self", max_deliveries=2)
+    written = api.write("jobs", 1, 2)
+    api.claim()
+    answers = [api.post("topics/jobs/nack", {"node": "w1", "seqs": written[:1]}, status=200)]
+    api.claim(max=2)
+    answers.append(api.post("topics/jobs/nack", {"node": "w1", "seqs": written}, status=200))
+    assert [(answer["nacked"], answer["ready"], answer["in_flight"]) for answer in answers] == [(1, 2, 0), (2, 1, 0)]
+
+
+@pytest.mark.usefixtures("kept")
+def test_deleted_records_are_in_no_counter(api: Api) -> None:
+    api.queue()
+    written = api.write("jobs", 1, 2, 3, 4)
+    api.claim()
+    api.post("topics/jobs/delete", {"before_seq": written[2]}, status=200)
+    answer = api.post("topics/jobs/claim", {"node": "w1"}, status=200)
+    assert (answer["count"], answer["ready"]) == (1, 1)
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("place", [1, 3, 5])
+@pytest.mark.parametrize("durability", ["fsync", "disk"])
+def test_calls_whose_transaction_is_undone_are_made_again(api: Api, place: int, durability: str) -> None:
+    api.queue(durability=durability)
+    engine.run(engine.configure("jobs", concurrency=5))
+    seen: list[str] = []
+
+    def fail_once(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
+        seen.append(sql)
+        if len(seen) == place + 1:
+            execute("DO $$BEGIN RAISE EXCEPTION 'undone' USING ERRCODE = '40P01'; END$$", None, many, context)
+        return execute(sql, params, many, context)
+
+    calls = [lambda: api.write("jobs", *range(9)), lambda: api.claim(max=9)]
+    for call in calls:
+        seen.clear()
+        with connection.execute_wrapper(fail_once):
+            call()
+    assert len(seen) > place + 1
+    counts = Queue.objects.get(name="jobs")
+    assert LiveJob.objects.filter(queue=counts).count() == 9
+    assert LiveJob.objects.filter(queue=counts, node="w1").count() == 5

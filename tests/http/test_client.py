@@ -39,30 +39,44 @@ def client(server: Server) -> Iterator[Client]:
         yield made
 
 
-def test_the_life_of_a_job(client: Client, topic: str) -> None:
+def test_a_topic_is_put_listed_shown_and_deleted(client: Client, topic: str) -> None:
     config = client.put_topic(topic, type="queue", lease_ms=20_000)
     assert (config["type"], config["lease_ms"]) == ("queue", 20_000)
     assert client.list_topics(topic) == [topic]
+    assert client.get_topic(topic)["queue"] == {"ready": 0, "in_flight": 0, "dead_lettered": 0}
+    assert [client.delete_topic(topic), client.delete_topic(topic)] == [True, False]
 
+
+def test_jobs_are_produced_claimed_and_extended(client: Client, topic: str) -> None:
+    client.put_topic(topic, type="queue", lease_ms=20_000)
     written = client.produce(topic, [Record({"n": 1}, tag="a", meta={"trace": "z"}), {"data": None}, Record(3)])
     assert (len(written.seqs), written.created, written.deduped) == (3, False, False)
-
     before = datetime.now(UTC)
     first, second, third = client.claim(topic, "w1", 5)
     assert [first.seq, second.seq, third.seq] == written.seqs
     assert (first.data, first.tag, first.meta, first.deliveries) == ({"n": 1}, "a", {"trace": "z"}, 1)
     assert (second.data, second.tag, second.meta) == (None, None, None)
     assert timedelta(seconds=19) < first.deadline - before < datetime.now(UTC) - before + timedelta(seconds=21)
-
     extended = client.extend(topic, "w1", [first], 60_000)
     assert (extended.count, extended.deadlines) == (1, {first.seq: first.deadline})
     assert (first.deadline - before).total_seconds() > 55
 
+
+def test_an_ack_keeps_results_and_names_the_skipped(client: Client, topic: str) -> None:
+    client.put_topic(topic, type="queue")
+    client.produce(topic, [Record(1), Record(2)])
+    first, second = client.claim(topic, "w1", 5)
     assert client.ack(topic, "w1", [first]).count == 1
     again = client.ack(topic, "w1", [first, second], results=[{"n": 1}, {"n": 2}], result_ttl_ms=60_000)
     assert (again.count, again.skipped, again.repeated) == (1, [first.seq], False)
     kept = JobResult.objects.filter(seq__in=[first.seq, second.seq])
     assert [(result.seq, result.result) for result in kept] == [(second.seq, {"n": 2})]
+
+
+def test_a_nacked_job_comes_again_with_another_token(client: Client, topic: str) -> None:
+    client.put_topic(topic, type="queue")
+    client.produce(topic, [Record(1)])
+    (third,) = client.claim(topic, "w1")
     assert client.nack(topic, "w1", [third], delay_ms=0).count == 1
     (back,) = client.claim(topic, "w1")
     assert (back.seq, back.deliveries) == (third.seq, 2)
@@ -70,10 +84,6 @@ def test_the_life_of_a_job(client: Client, topic: str) -> None:
     assert client.extend(topic, "w1", [third], 1000).skipped == [third.seq]
     assert third.lost
     assert client.ack(topic, "w1", [back.seq]).count == 1
-
-    assert client.get_topic(topic)["queue"] == {"ready": 0, "in_flight": 0, "dead_lettered": 0}
-    assert client.delete_topic(topic) is True
-    assert client.delete_topic(topic) is False
 
 
 def test_records_of_a_log(client: Client, topic: str) -> None:

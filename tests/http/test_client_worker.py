@@ -295,7 +295,7 @@ def test_a_job_that_comes_late(client: Client, proxy: Proxy, through: Client, qu
             eventually(empty(client, queue))
         if clock == "set forward":
             # What the worker has learned of the server's clock is from before the step.
-            worker._leases._apart = (worker._leases._apart or 0) + 600
+            worker._leases._clock_difference = (worker._leases._clock_difference or 0) + 600
         proxy.hang(answers_only=True)
         client.produce(queue, [Record(2)])
         taken: list[ClientJob] = []

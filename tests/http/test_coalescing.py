@@ -42,7 +42,7 @@ def together(servers: list[Server], topic: str, sizes: list[int]) -> list[list[d
     (50, [10] * 10, [5] * 10), (20, [10] * 4, [5] * 4), (9, [2, 100], [2, 7]), (3, [5] * 5, [0, 0, 1, 1, 1]),
     (0, [5, 5], [0, 0]),
 ])  # fmt: skip
-def test_c6_a_cohort_shares_evenly(servers: list[Server], topic: str, count: int, sizes: Any, shares: Any) -> None:
+def test_a_cohort_shares_evenly(servers: list[Server], topic: str, count: int, sizes: Any, shares: Any) -> None:
     servers[0].put(f"topics/{topic}", {"type": "queue", "claim_jitter_ms": WINDOW})
     seqs = servers[0].write(topic, *range(count)) if count else []
     hands = together(servers, topic, sizes)
@@ -53,7 +53,7 @@ def test_c6_a_cohort_shares_evenly(servers: list[Server], topic: str, count: int
 
 
 @pytest.mark.slow
-def test_c6_streams_are_in_the_cohort(servers: list[Server], topic: str) -> None:
+def test_streams_share_with_claims_of_the_cohort(servers: list[Server], topic: str) -> None:
     servers[0].put(f"topics/{topic}", {"type": "queue", "claim_jitter_ms": WINDOW})
     with ExitStack() as stack:
         streams = [
@@ -71,7 +71,7 @@ def test_c6_streams_are_in_the_cohort(servers: list[Server], topic: str) -> None
 
 
 @pytest.mark.slow
-def test_c6_who_goes_away_in_the_window_gets_nothing(servers: list[Server], topic: str) -> None:
+def test_a_caller_who_leaves_within_the_window_gets_no_jobs(servers: list[Server], topic: str) -> None:
     servers[0].put(f"topics/{topic}", {"type": "queue", "claim_jitter_ms": WINDOW})
     seqs = servers[0].write(topic, *range(6))
     gone = socket.create_connection(("127.0.0.1", servers[1].port))
@@ -87,7 +87,7 @@ def test_c6_who_goes_away_in_the_window_gets_nothing(servers: list[Server], topi
 
 
 @pytest.mark.slow
-def test_c6_the_window_follows_the_configuration(servers: list[Server], topic: str) -> None:
+def test_the_window_of_a_cohort_follows_the_configuration(servers: list[Server], topic: str) -> None:
     servers[0].put(f"topics/{topic}", {"type": "queue"})
     servers[1].post(f"topics/{topic}/claim", {"node": "w"})
     servers[0].put(f"topics/{topic}", {"type": "queue", "claim_jitter_ms": WINDOW})
@@ -95,7 +95,7 @@ def test_c6_the_window_follows_the_configuration(servers: list[Server], topic: s
     assert [len(hand) for hand in together(servers, topic, [10] * 4)] == [5] * 4
 
 
-def test_c5_workers_drain_every_job_once(servers: list[Server], topic: str) -> None:
+def test_workers_drain_every_job_once(servers: list[Server], topic: str) -> None:
     servers[0].put(f"topics/{topic}", {"type": "queue"})
     seqs = servers[0].write(topic, *range(300))
 

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
+import hypothesis
 import psycopg
 import pytest
 from django.db import OperationalError
@@ -20,7 +21,7 @@ from django_leasequeue.models import StoredJob
 from tests.http.client import Answer, Api, check
 
 
-def test_g1_the_flush_is_told_where_there_is_one(api: Api) -> None:
+def test_the_time_of_the_flush_is_reported_where_there_is_one(api: Api) -> None:
     for durability, flushes in (("fsync", True), ("disk", False), ("memory", False), ("ephemeral", False)):
         api.queue(durability, durability=durability)
         written = api.post(f"topics/{durability}", {"records": [{"data": 1}]})
@@ -41,7 +42,7 @@ def test_g1_the_flush_is_told_where_there_is_one(api: Api) -> None:
     "", "/", "/nothing", "/nothing/", "/topics/", "/topics/t/", "/topics/t/claim/x", "//",
     "/topics/t%0A/jobs/-1/steps",
 ])  # fmt: skip
-def test_g2_an_address_that_is_not_there(api: Api, method: str, path: str) -> None:
+def test_an_unknown_address_is_404(api: Api, method: str, path: str) -> None:
     answer = api.client.generic(method, f"/v0{path}", b"{}", content_type="application/json")
     assert (answer.status_code, answer["content-type"]) == (404, "application/json")
     if method != "HEAD":
@@ -49,7 +50,7 @@ def test_g2_an_address_that_is_not_there(api: Api, method: str, path: str) -> No
         assert answer.json()["error"]["code"] == "not_found"
 
 
-def test_g2_g3_every_error_has_one_form(api: Api) -> None:
+def test_every_error_has_one_form(api: Api) -> None:
     """The form itself is checked by the client for every answer of the suite."""
     api.log("log")
     found = {
@@ -82,7 +83,9 @@ def test_g2_g3_every_error_has_one_form(api: Api) -> None:
     (ApiError(413, "payload_too_large", "Too large."), 413, "payload_too_large"),
     (RuntimeError("a secret of the server"), 500, "internal"),
 ])  # fmt: skip
-def test_g3_codes(error: Exception, status: int, code: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_each_exception_has_its_status_and_code(
+    error: Exception, status: int, code: str, caplog: pytest.LogCaptureFixture
+) -> None:
     answer = describe(error, "t")
     assert (answer.status, answer.code) == (status, code)
     assert (answer.detail == {"topic": "t"}) is (status in (404, 409))
@@ -90,7 +93,7 @@ def test_g3_codes(error: Exception, status: int, code: str, caplog: pytest.LogCa
     assert "secret" not in answer.message
 
 
-def test_g3_an_error_of_ours_is_logged_and_not_told(api: Api, monkeypatch: Any, caplog: Any) -> None:
+def test_an_internal_error_is_logged_and_not_shown(api: Api, monkeypatch: Any, caplog: Any) -> None:
     def broken(*_: Any, **__: Any) -> None:
         raise RuntimeError("a secret of the server")
 
@@ -101,7 +104,7 @@ def test_g3_an_error_of_ours_is_logged_and_not_told(api: Api, monkeypatch: Any, 
     assert "a secret of the server" in caplog.text
 
 
-def test_g4_a_body_that_is_not_json(api: Api) -> None:
+def test_a_body_of_another_content_type_is_refused(api: Api) -> None:
     raw = b'{"records": [{"data": 1}]}'
     for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data", "", "json"):
         answer = api.post("topics/t", raw=raw, content_type=kind, status=415)
@@ -121,7 +124,7 @@ def test_g4_a_body_that_is_not_json(api: Api) -> None:
     b'{"records": [{"data": 1, "tag": 1e3}]}', b'{"records": [{"data": 1}], "create": 1.0}',
 ])  # fmt: skip
 @pytest.mark.parametrize("fast", [True, False])
-def test_g4_malformed_json(api: Api, monkeypatch: pytest.MonkeyPatch, raw: bytes, fast: bool) -> None:
+def test_malformed_json_is_refused(api: Api, monkeypatch: pytest.MonkeyPatch, raw: bytes, fast: bool) -> None:
     if not fast:
         monkeypatch.setattr(payload, "orjson", None)
     answer = api.post("topics/t", raw=raw, status=400)
@@ -129,7 +132,7 @@ def test_g4_malformed_json(api: Api, monkeypatch: pytest.MonkeyPatch, raw: bytes
     assert not StoredJob.objects.exists()
 
 
-def test_g4_unknown_fields_are_ignored_and_named(api: Api) -> None:
+def test_unknown_fields_are_ignored_and_named(api: Api) -> None:
     body = {
         "records": [{"data": 1, "colour": "red", "$tag": 5}, {"data": 2, "colour": "blue"}],
         "colour": "red",
@@ -154,7 +157,7 @@ def test_g4_unknown_fields_are_ignored_and_named(api: Api) -> None:
     assert "warnings" not in api.get("topics/q", status=200).json
 
 
-def test_g4_warnings_are_few_and_short(api: Api) -> None:
+def test_warnings_are_few_and_short(api: Api) -> None:
     body = {"records": [{"data": 1, f"{n:03}" + "ü\n" * 1_000: 1} for n in range(100)]}
     warnings = api.post("topics/t", body, status=201)["warnings"]
     assert len(warnings) == 20
@@ -170,7 +173,7 @@ NUMBERS = [
 
 @pytest.mark.parametrize("fast", [True, False])
 @pytest.mark.parametrize("number", NUMBERS)
-def test_g4_a_number_is_written_as_it_was(api: Api, monkeypatch: Any, number: str, fast: bool) -> None:
+def test_a_number_is_written_as_it_was(api: Api, monkeypatch: Any, number: str, fast: bool) -> None:
     if not fast:
         monkeypatch.setattr(payload, "orjson", None)
     api.queue("q")
@@ -190,6 +193,7 @@ _JSON = st.recursive(
 )
 
 
+@hypothesis.settings(max_examples=40)
 @given(_JSON, st.sampled_from([None, 1]), st.integers(5, 300), st.data())
 def test_a_text_in_pieces_is_the_same_or_as_wrong(value: Any, indent: int | None, window: int, data: Any) -> None:
     def outcome(parse: Callable[[], Any]) -> Any:

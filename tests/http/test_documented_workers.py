@@ -1,4 +1,4 @@
-"""The workers of ``docs/how-to/external-workers.md``, run as they stand there."""
+"""The workers of ``docs/how-to/external-workers.md`` and the files that it names, run as they stand there."""
 
 import os
 import shutil
@@ -15,7 +15,7 @@ import pytest
 from django_leasequeue.client import Client, Record
 from django_leasequeue.models import JobStep
 from tests.http.servers import Server, committed_key, serving
-from tests.support.documents import blocks
+from tests.support.documents import DOCS, blocks
 from tests.support.environment import child_environment
 from tests.support.waiting import eventually
 
@@ -63,13 +63,21 @@ def need(*programs: str) -> None:
             pytest.skip(f"{program} is not installed")
 
 
+def program_of(page: str, name: str) -> str:
+    """Return a worker: the page's own block, or the file beside the pages that it leads to."""
+    for block in blocks(page):
+        if block.word == f"file={name}":
+            return block.text
+    assert f"](../examples/workers/{name})" in (DOCS / page).read_text(encoding="utf-8")
+    return (DOCS / "examples/workers" / name).read_text(encoding="utf-8")
+
+
 @contextmanager
 def worker(
     name: str, env: dict[str, str], tmp_path: Path, *command: str, page: str = PAGE
 ) -> Iterator[tuple[subprocess.Popen[str], Path]]:
     """Run a worker of the page in a process group of its own; yields it, and the file with what it prints."""
-    (program,) = [block for block in blocks(page) if block.word == f"file={name}"]
-    (tmp_path / name).write_text(program.text, encoding="utf-8")
+    (tmp_path / name).write_text(program_of(page, name), encoding="utf-8")
     printed = tmp_path / "printed"
     with printed.open("w") as out:
         process = subprocess.Popen(
@@ -127,8 +135,7 @@ def test_a_worker(
 def test_go(boss: Client, queue: None, env: dict[str, str], tmp_path: Path) -> None:
     need("go")
     # `go run` does not hand on a SIGTERM: what it builds does the work.
-    (program,) = [block for block in blocks(PAGE) if block.word == "file=worker.go"]
-    (tmp_path / "worker.go").write_text(program.text, encoding="utf-8")
+    (tmp_path / "worker.go").write_text(program_of(PAGE, "worker.go"), encoding="utf-8")
     building = {**env, "GO111MODULE": "off"}
     subprocess.run(["go", "vet", "worker.go"], cwd=tmp_path, env=building, check=True)
     subprocess.run(["go", "build", "-o", "worker", "worker.go"], cwd=tmp_path, env=building, check=True)

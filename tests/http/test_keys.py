@@ -72,14 +72,14 @@ def status(api: Api, call: tuple[str, str, Any]) -> int:
 
 
 @pytest.mark.parametrize("token", [None, "", "x", "Bearer", MARK, f"{MARK}abc", f"{MARK}0123456789ab_secret", "a.b.c"])
-def test_g5_without_a_good_key(key: KeyMaker, token: str | None) -> None:
+def test_without_a_good_key_every_call_is_refused(key: KeyMaker, token: str | None) -> None:
     for call in EVERY:
         answer = Api(token).call(*call, status=401)
         assert (answer.code, "leasequeue_apikey" in answer.message) == ("unauthorized", True)
         assert answer.headers["www-authenticate"].startswith("Bearer")
 
 
-def test_g5_another_secret_with_a_known_prefix(key: KeyMaker) -> None:
+def test_a_known_prefix_with_another_secret_is_refused(key: KeyMaker) -> None:
     token = key().token or ""
     prefix, secret = split_token(token) or ("", "")
     for wrong in (secret[:-1] + ("A" if secret[-1] != "A" else "B"), secret + "x", "", secret.upper()):
@@ -95,9 +95,9 @@ def test_g5_another_secret_with_a_known_prefix(key: KeyMaker) -> None:
 
 @pytest.mark.parametrize(("scopes", "allowed"), [
     (["read"], READ), (["write"], WRITE), (["read", "write"], READ + WRITE + BOTH), (["delete"], DELETE),
-    (["admin"], ADMIN), (["emit"], EMIT),
+    (["admin"], ADMIN), (["emit"], EMIT), (["metrics"], []), (["payloads"], []),
 ])  # fmt: skip
-def test_g5_scopes(key: KeyMaker, scopes: list[str], allowed: list[Any]) -> None:
+def test_a_key_does_what_its_scopes_allow(key: KeyMaker, scopes: list[str], allowed: list[Any]) -> None:
     key().queue()
     api = key(*scopes)
     for call in EVERY:
@@ -111,7 +111,7 @@ def test_g5_scopes(key: KeyMaker, scopes: list[str], allowed: list[Any]) -> None
             assert "scope" in answer.message
 
 
-def test_g5_prefixes(key: KeyMaker) -> None:
+def test_a_key_reaches_only_topics_of_its_prefixes(key: KeyMaker) -> None:
     everything = key()
     for name in ("jobs", "jobs.a", "mail.in", "mail.out", "other"):
         everything.queue(name)
@@ -127,7 +127,7 @@ def test_g5_prefixes(key: KeyMaker) -> None:
     assert api.get("topics/mail.none").status == 404  # within its prefixes absence may be told
 
 
-def test_g5_prefixes_hold_for_every_topic_that_a_configuration_names(key: KeyMaker) -> None:
+def test_prefixes_hold_for_every_topic_that_a_configuration_names(key: KeyMaker) -> None:
     key().queue("other.dlq")
     api = key("read", "write", "admin", topics=["jobs."])
     config = {"type": "queue", "max_deliveries": 1, "dead_letter": "other.dlq"}
@@ -150,7 +150,7 @@ def test_every_field_that_names_a_topic_is_known_as_one() -> None:
     assert texts == set(NAMES_TOPIC)
 
 
-def test_g5_a_key_belongs_to_a_project(key: KeyMaker) -> None:
+def test_a_key_belongs_to_a_project(key: KeyMaker) -> None:
     one, two = key(project="one"), key(project="two")
     one.queue("jobs")
     one.write("jobs", "of one")
@@ -162,7 +162,7 @@ def test_g5_a_key_belongs_to_a_project(key: KeyMaker) -> None:
     assert [line["topic"] for line in two.get("topics")["topics"]] == ["jobs"]
 
 
-def test_g5_expired_and_revoked(key: KeyMaker, clock: Clock) -> None:
+def test_an_expired_or_revoked_key_is_refused(key: KeyMaker, clock: Clock) -> None:
     api = key(expires_at=clock.now + timedelta(seconds=10))
     assert api.get("topics").status == 200
     clock.advance(seconds=10)
@@ -172,7 +172,7 @@ def test_g5_expired_and_revoked(key: KeyMaker, clock: Clock) -> None:
     assert "revoked" in other.get("topics", status=401).message
 
 
-def test_g5_a_key_is_trusted_for_a_moment(key: KeyMaker, settings: Any) -> None:
+def test_a_revoked_key_is_trusted_while_it_is_cached(key: KeyMaker, settings: Any) -> None:
     settings.LEASEQUEUE = {"API": {"KEY_CACHE_SECONDS": 60}}
     api = key()
     assert api.get("topics").status == 200
@@ -182,7 +182,7 @@ def test_g5_a_key_is_trusted_for_a_moment(key: KeyMaker, settings: Any) -> None:
     assert api.get("topics").status == 401
 
 
-def test_g5_use_is_noted_once_a_minute(key: KeyMaker, clock: Clock, django_assert_num_queries: Any) -> None:
+def test_use_is_noted_once_a_minute(key: KeyMaker, clock: Clock, django_assert_num_queries: Any) -> None:
     api = key()
     for _ in range(3):
         api.get("topics")
@@ -197,7 +197,7 @@ def test_g5_use_is_noted_once_a_minute(key: KeyMaker, clock: Clock, django_asser
 
 
 @pytest.mark.django_db(transaction=True)
-def test_g5_a_key_is_found_where_its_use_cannot_be_noted(key: KeyMaker) -> None:
+def test_a_key_is_found_where_its_use_cannot_be_noted(key: KeyMaker) -> None:
     key("read")
     prefix = ApiKey.objects.get().prefix
     with connection.cursor() as cursor:
@@ -207,7 +207,7 @@ def test_g5_a_key_is_found_where_its_use_cannot_be_noted(key: KeyMaker) -> None:
     assert ApiKey.objects.get(prefix=prefix).last_used_at is None
 
 
-def test_g5_no_secret_in_logs(key: KeyMaker, caplog: pytest.LogCaptureFixture) -> None:
+def test_no_secret_is_logged(key: KeyMaker, caplog: pytest.LogCaptureFixture) -> None:
     api = key("read")
     with caplog.at_level(logging.DEBUG):
         api.get("topics")
@@ -216,7 +216,7 @@ def test_g5_no_secret_in_logs(key: KeyMaker, caplog: pytest.LogCaptureFixture) -
     assert (split_token(api.token or "") or ("", "-"))[1] not in caplog.text
 
 
-def test_g5_the_door_is_closed_by_default_and_open_when_told(db: None, settings: Any) -> None:
+def test_the_api_is_closed_by_default_and_open_when_configured(db: None, settings: Any) -> None:
     settings.LEASEQUEUE = {}
     assert Api().get("topics").status == 401
     settings.LEASEQUEUE = {"API": {"ACCESS": "open"}}
@@ -299,7 +299,7 @@ def test_a_database_that_is_away_uses_up_no_guesses(key: KeyMaker, settings: Any
     assert api.get("topics").status == 200
 
 
-def test_g3_throttling_per_key(key: KeyMaker, settings: Any, monkeypatch: Any) -> None:
+def test_each_key_has_its_own_rate(key: KeyMaker, settings: Any, monkeypatch: Any) -> None:
     now = 1_000_000.25
     monkeypatch.setattr("django_leasequeue.http.auth.time.time", lambda: now)
     slow, fast = key(rate_per_second=3), key()
@@ -331,7 +331,7 @@ def grants(request: Request) -> Access | None:
     return Access("mine", frozenset({"read"}), ("only.",))
 
 
-def test_g5_a_hosts_oauth_scopes(key: KeyMaker, settings: Any) -> None:
+def test_a_hosts_oauth_scopes_grant_calls(key: KeyMaker, settings: Any) -> None:
     settings.LEASEQUEUE = {"API": {"AUTHENTICATION_CLASSES": ["tests.http.test_keys.Hosts"], "KEY_CACHE_SECONDS": 0}}
     api = Api()
     headers = {"x-host-token": "openid leasequeue:read"}
@@ -347,7 +347,7 @@ def test_g5_a_hosts_oauth_scopes(key: KeyMaker, settings: Any) -> None:
     assert api.get("topics/only.jobs", headers=headers).status == 404
 
 
-def test_g5_a_hosts_session_and_permissions(key: KeyMaker, settings: Any) -> None:
+def test_a_hosts_session_and_permissions_grant_calls(key: KeyMaker, settings: Any) -> None:
     settings.LEASEQUEUE = {"API": {"AUTHENTICATION_CLASSES": ["rest_framework.authentication.SessionAuthentication"]}}
     user = User.objects.create_user("ann", password="x")
     api = Api()
@@ -370,7 +370,7 @@ def command(*words: str) -> str:
     return said("leasequeue_apikey", *words).strip()
 
 
-def test_g5_the_command(key: KeyMaker) -> None:
+def test_the_command_makes_and_lists_keys(key: KeyMaker) -> None:
     token = command("create", "billing", "--scopes", "read,write", "--topic", "bill.", "--days", "7", "--rate", "50")
     made = ApiKey.objects.get()
     assert (made.name, made.scopes, made.topics, made.rate_per_second) == ("billing", ["read", "write"], ["bill."], 50)
@@ -379,10 +379,15 @@ def test_g5_the_command(key: KeyMaker) -> None:
     assert made.prefix in listed
     assert "billing" in listed
     assert (split_token(token) or ("", "-"))[1] not in listed
+
+
+def test_the_command_rotates_and_revokes_keys(key: KeyMaker) -> None:
+    token = command("create", "billing", "--scopes", "read")
+    made = ApiKey.objects.get()
     fresh = command("rotate", made.prefix)
     assert Api(token).get("topics").status == 401
-    made.refresh_from_db()
     assert Api(fresh).get("topics").status == 200
+    made.refresh_from_db()
     assert "Revoked" in command("revoke", str(made.pk))
     assert Api(fresh).get("topics").status == 401
     assert command("list") == ""
@@ -394,13 +399,13 @@ def test_g5_the_command(key: KeyMaker) -> None:
     (["create", "x", "--days", "0"], "days"), (["create", "x" * 200], "128"), (["revoke", "nope"], "nope"),
     (["rotate", "nope"], "nope"),
 ])  # fmt: skip
-def test_g5_the_command_refuses(db: None, words: list[str], says: str) -> None:
+def test_the_command_refuses_bad_arguments(db: None, words: list[str], says: str) -> None:
     with pytest.raises(CommandError, match=says):
         command(*words)
     assert not ApiKey.objects.exists()
 
 
-def test_g5_the_admin_shows_a_secret_once(key: KeyMaker, admin_client: Client) -> None:
+def test_the_admin_shows_a_secret_once(key: KeyMaker, admin_client: Client) -> None:
     form = {
         "name": "svc", "scopes": ["read"], "topics": "a.,b.", "project": "", "rate_per_second": "", "expires_at": "",
     }  # fmt: skip

@@ -49,7 +49,7 @@ def uncommitted(topic: str, *data: Any) -> Iterator[tuple[ConnectionExecutor, li
 
 
 @pytest.mark.slow
-def test_r1_a_page(server: Server, topic: str) -> None:
+def test_a_page_of_records_says_where_it_ends_and_what_is_left(server: Server, topic: str) -> None:
     records = [{"data": n, "tag": f"t{n}", "node": f"n{n % 2}", "meta": {"n": n}} for n in range(5)]
     written = server.post(f"topics/{topic}", {"records": records}, 201)["seqs"]
     answer = diff(server, topic, limit=3, include_tags=True)
@@ -65,7 +65,7 @@ def test_r1_a_page(server: Server, topic: str) -> None:
     assert diff(server, topic, from_seq=written[4])["records"] == []
 
 
-def test_r1_tags_are_there_on_request_and_meta_unless_it_is_not_wanted(server: Server, topic: str) -> None:
+def test_a_page_has_tags_on_request_and_meta_by_default(server: Server, topic: str) -> None:
     server.post(f"topics/{topic}", {"records": [{"data": 1, "tag": "a", "meta": {"x": 1}}, {"data": None}]}, 201)
     for wanted, names in (
         ({}, {"meta"}), ({"include_tags": False}, {"meta"}), ({"include_tags": True}, {"$tag", "meta"}),
@@ -76,7 +76,7 @@ def test_r1_tags_are_there_on_request_and_meta_unless_it_is_not_wanted(server: S
         assert null["data"] is None
 
 
-def test_r1_records_of_a_node_are_left_out_but_the_cursor_moves(server: Server, topic: str) -> None:
+def test_records_of_a_node_are_left_out_but_the_cursor_moves(server: Server, topic: str) -> None:
     records = [{"data": n, "node": f"n{n % 3}"} for n in range(9)] + [{"data": "none"}]
     written = server.post(f"topics/{topic}", {"records": records}, 201)["seqs"]
     answer = diff(server, topic, node="n0")
@@ -90,7 +90,7 @@ def test_r1_records_of_a_node_are_left_out_but_the_cursor_moves(server: Server, 
     assert (answer["records"], answer["next_from_seq"], answer["caught_up"]) == ([], mine, True)
 
 
-def test_r1_numbers_are_written_as_they_were(server: Server, log: str) -> None:
+def test_numbers_are_written_as_they_were(server: Server, log: str) -> None:
     numbers = b"[1e300,1.0,-0,12345678901234567890]"
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
     with closing(connection):
@@ -105,7 +105,7 @@ def test_r1_numbers_are_written_as_they_were(server: Server, log: str) -> None:
     assert any(numbers.decode() in line for line in lines), lines
 
 
-def test_r1_clamps(server: Server, log: str) -> None:
+def test_limit_and_wait_of_a_page_are_clamped(server: Server, log: str) -> None:
     server.post(f"topics/{log}?return_seqs=false", {"records": [{"data": n} for n in range(1_010)]})
     assert len(diff(server, log, limit=5_000)["records"]) == 1_000
     assert len(diff(server, log)["records"]) == 256
@@ -113,7 +113,7 @@ def test_r1_clamps(server: Server, log: str) -> None:
 
 
 @pytest.mark.slow
-def test_r1_a_page_is_bounded_in_bytes(server: Server, log: str) -> None:
+def test_a_page_is_bounded_in_bytes(server: Server, log: str) -> None:
     for _ in range(4):
         server.write(log, *["x" * 1_000_000] * 6)
     first = diff(server, log, limit=1000)
@@ -124,7 +124,7 @@ def test_r1_a_page_is_bounded_in_bytes(server: Server, log: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["log", "queue"])
-def test_r1_a_long_poll_wakes_on_an_append(server: Server, other: Server, topic: str, kind: str) -> None:
+def test_a_long_poll_wakes_on_an_append(server: Server, other: Server, topic: str, kind: str) -> None:
     server.put(f"topics/{topic}", {"type": kind})
     begin = diff(server, topic)["head_seq"]
     with ThreadResult(lambda: diff(server, topic, from_seq=begin, wait_ms=30_000)) as poll:
@@ -135,7 +135,7 @@ def test_r1_a_long_poll_wakes_on_an_append(server: Server, other: Server, topic:
     assert (empty["records"], empty["next_from_seq"]) == ([], written[-1])
 
 
-def test_r1_a_long_poll_of_a_topic_that_is_deleted(server: Server, other: Server, log: str) -> None:
+def test_a_long_poll_ends_when_its_topic_is_deleted(server: Server, other: Server, log: str) -> None:
     with ThreadResult(lambda: server.refusal("POST", f"topics/{log}/diff", {"wait_ms": 30_000})) as poll:
         time.sleep(0.3)
         other.call("DELETE", f"topics/{log}")
@@ -143,7 +143,7 @@ def test_r1_a_long_poll_of_a_topic_that_is_deleted(server: Server, other: Server
 
 
 @pytest.mark.parametrize("end", ["commit", "rollback"])
-def test_r1_a_late_commit_is_never_skipped_and_a_rollback_holds_nobody_up(server: Server, log: str, end: str) -> None:
+def test_a_late_commit_is_never_skipped_and_a_rollback_holds_nobody_up(server: Server, log: str, end: str) -> None:
     first = server.write(log, "first")
     with uncommitted(log, "late") as (executor, late):
         later = server.write(log, "later")
@@ -159,7 +159,7 @@ def test_r1_a_late_commit_is_never_skipped_and_a_rollback_holds_nobody_up(server
     assert seqs(diff(server, log)) == first + came
 
 
-def test_r1_with_writers_at_work_nothing_is_lost_and_nothing_twice(server: Server, other: Server, log: str) -> None:
+def test_a_reader_beside_writers_sees_every_record_once(server: Server, other: Server, log: str) -> None:
     written: list[int] = []
 
     def write(number: int) -> None:
@@ -188,7 +188,7 @@ def test_r1_with_writers_at_work_nothing_is_lost_and_nothing_twice(server: Serve
     assert found == sorted(written)
 
 
-def test_r2_what_a_cap_took_away(server: Server, topic: str) -> None:
+def test_a_tombstone_tells_what_a_cap_removed(server: Server, topic: str) -> None:
     server.put(f"topics/{topic}", {"type": "log", "cap_records": 3})
     written = server.write(topic, *range(8))
     answer = diff(server, topic)
@@ -201,7 +201,7 @@ def test_r2_what_a_cap_took_away(server: Server, topic: str) -> None:
 
 
 @pytest.mark.slow
-def test_r2_what_expired(server: Server, topic: str) -> None:
+def test_a_tombstone_tells_what_expired(server: Server, topic: str) -> None:
     server.put(f"topics/{topic}", {"type": "log", "ttl_ms": 500})
     written = server.write(topic, 1, 2)
     eventually(lambda: not diff(server, topic)["records"], "they expire")
@@ -217,7 +217,7 @@ def write_tagged(server: Server, topic: str, *tags: str | None) -> list[int]:
 
 
 @pytest.mark.parametrize("kind", ["log", "queue"])
-def test_r3_delete(server: Server, topic: str, kind: str) -> None:
+def test_records_are_deleted_by_tag_and_by_number(server: Server, topic: str, kind: str) -> None:
     server.put(f"topics/{topic}", {"type": kind})
     written = write_tagged(server, topic, "build-1", "build-2", "builds", "ship", None, "build-", "ship")
     delete = f"topics/{topic}/delete"
@@ -250,7 +250,7 @@ def until(stream: EventSource, name: str) -> list[Event]:
     return found
 
 
-def test_r4_records_as_they_are_written(server: Server, other: Server, topic: str) -> None:
+def test_a_watch_sends_records_as_they_are_written(server: Server, other: Server, topic: str) -> None:
     body = {"records": [{"data": 1, "tag": "a", "node": "p", "meta": {"x": 1}}, {"data": None}]}
     written = server.post(f"topics/{topic}", body, 201)["seqs"]
     with watch(server, {topic: 0}) as stream:
@@ -269,7 +269,7 @@ def test_r4_records_as_they_are_written(server: Server, other: Server, topic: st
         stream.silence(0.2)
 
 
-def test_r4_several_topics_and_queues(server: Server, other: Server, topic: str) -> None:
+def test_a_watch_covers_several_logs_and_queues(server: Server, other: Server, topic: str) -> None:
     server.put(f"topics/{topic}.q", {"type": "queue"})
     old = server.write(f"{topic}.a", "old", "new")
     server.write(f"{topic}.b", 1)
@@ -282,7 +282,7 @@ def test_r4_several_topics_and_queues(server: Server, other: Server, topic: str)
         assert server.state(f"{topic}.q")["queue"]["ready"] == 1
 
 
-def test_r4_resumes_without_repeats(server: Server, other: Server, topic: str) -> None:
+def test_a_watch_resumes_without_repeats(server: Server, other: Server, topic: str) -> None:
     names = (f"{topic}.a", f"{topic}.b")
     for name in names:
         server.write(name, *range(3))
@@ -306,7 +306,7 @@ def test_r4_resumes_without_repeats(server: Server, other: Server, topic: str) -
     assert names_left <= {"caught-up", "record"}
 
 
-def test_r4_a_late_commit_is_not_skipped(server: Server, log: str) -> None:
+def test_a_watch_skips_no_late_commit(server: Server, log: str) -> None:
     with watch(server, {log: 0}) as stream:
         until(stream, "caught-up")
         with uncommitted(log, "late") as (executor, late):
@@ -316,7 +316,7 @@ def test_r4_a_late_commit_is_not_skipped(server: Server, log: str) -> None:
             assert [event["$seq"] for event in stream.events(2)] == late + later
 
 
-def test_r4_tombstones(server: Server, topic: str) -> None:
+def test_a_watch_sends_tombstones(server: Server, topic: str) -> None:
     server.put(f"topics/{topic}", {"type": "log", "cap_records": 2})
     written = server.write(topic, *range(5))
     with watch(server, {topic: 0}) as stream:
@@ -329,7 +329,7 @@ def test_r4_tombstones(server: Server, topic: str) -> None:
         assert [event["$seq"] for event in until(stream, "caught-up")[:-1]] == written[3:]
 
 
-def test_r4_a_deleted_topic(server: Server, other: Server, topic: str) -> None:
+def test_a_watch_tells_of_a_deleted_topic(server: Server, other: Server, topic: str) -> None:
     names = (f"{topic}.a", f"{topic}.b")
     for name in names:
         server.write(name, 1)
@@ -349,7 +349,7 @@ def test_r4_a_deleted_topic(server: Server, other: Server, topic: str) -> None:
         stream.end()
 
 
-def test_r4_what_is_refused(server: Server, log: str) -> None:
+def test_a_bad_watch_is_refused(server: Server, log: str) -> None:
     for topics in ({}, [], {log: -1}, {log: "0"}, {"-x": 0}, {f"t{n}": 0 for n in range(101)}, None):
         assert server.refusal("POST", "watch", {"topics": topics}) == (400, "invalid_request")
     status, answer = server.call("POST", "watch", {"topics": {log: 0, f"{log}.none": 0}})
@@ -364,16 +364,27 @@ def test_r4_what_is_refused(server: Server, log: str) -> None:
             assert stream.refusal == refusal
 
 
-def test_r4_the_id_of_a_frame() -> None:
+def test_the_id_of_a_frame_holds_positions() -> None:
     topics = {"b": 0, "a": 5, "c": 7}
-    positions = {"b": Position(123456789), "a": Position(2**62, 37), "c": Position(None)}
+    positions = {"b": Position(123456789), "a": Position(2**62, 2**53 - 1), "c": Position(None)}
     assert decode_id(encode_id(positions), topics) == positions
-    for wrong in ("", "x", "1.2", "1.2.3.4", "1.2.ü", "1.2." + "z" * 20, "1..2", "1.2.3_", "1.2.3w5e11264sgsf"):
+    for wrong in (
+        "",
+        "x",
+        "1.2",
+        "1.2.3.4",
+        "1.2.ü",
+        "1.2." + "z" * 20,
+        "1..2",
+        "1.2.3_",
+        "1.2.3w5e11264sgsf",
+        "1.2.3_zzzzzzzzzzz",
+    ):
         assert decode_id(wrong, topics) == {"a": Position(5), "b": Position(0), "c": Position(7)}
 
 
 @pytest.mark.slow
-def test_g5_tokens_on_streams(test_database_url: str, server: Server, topic: str) -> None:
+def test_a_stream_takes_a_token_in_header_or_query(test_database_url: str, server: Server, topic: str) -> None:
     server.put(f"topics/{topic}", {"type": "queue"})
     keys = {
         "all": committed_key("read", "write"),
@@ -408,7 +419,7 @@ def test_g5_tokens_on_streams(test_database_url: str, server: Server, topic: str
             assert (split_token(token) or ("", token))[1] not in text
 
 
-def test_r1_a_place_that_the_server_may_have_lost(server: Server, log: str) -> None:
+def test_a_position_that_the_server_may_have_lost_is_refused_or_reset(server: Server, log: str) -> None:
     [seq] = server.write(log, 1)
     page = diff(server, log)
     assert (page["reset_to"], diff(server, log, from_seq=seq, timeline=page["timeline"])["records"]) == (None, [])
@@ -421,7 +432,7 @@ def test_r1_a_place_that_the_server_may_have_lost(server: Server, log: str) -> N
 
 
 @pytest.mark.parametrize("reset", [False, True])
-def test_r4_a_stream_whose_place_the_server_may_have_lost(server: Server, log: str, reset: bool) -> None:
+def test_a_watch_whose_position_the_server_may_have_lost(server: Server, log: str, reset: bool) -> None:
     [seq] = server.write(log, 1)
     wid = server.post("watch", {"topics": {log: 0}, "reset": reset})["wid"]
     lost = encode_id({log: Position(seq, 2)})

@@ -134,6 +134,7 @@ def test_pages_and_the_bound_of_steps(worker: Worker, monkeypatch: pytest.Monkey
     ({}, "one of sleep_ms, until and event"), ({"sleep_ms": 1, "event": "e"}, "one of sleep_ms, until and event"),
     ({"sleep_ms": 1}, "a sleep needs one"), ({"until": 1, "name": "a", "timeout_ms": 1}, "only a wait for an event"),
     ({"sleep_ms": 1, "name": "a#b"}, "name of a step"), ({"event": ""}, "event"),
+    ({"event": "$result:1"}, "begin with '$'"), ({"event": "$workflow:x", "name": "mine"}, "begin with '$'"),
     ({"event": "e", "lease_id": "x"}, "lease id"),
 ])  # fmt: skip
 def test_suspensions_that_make_no_sense(worker: Worker, body: dict[str, Any], text: str) -> None:

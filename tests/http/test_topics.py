@@ -17,7 +17,7 @@ DEFAULTS = {
 
 
 @pytest.mark.parametrize("name", ["a", "A1", "0", "a.b_c:d-e", "x" * 255])
-def test_l1_a_good_name(api: Api, name: str) -> None:
+def test_a_topic_may_have_any_good_name(api: Api, name: str) -> None:
     assert api.put(f"topics/{name}", {}, status=201)["topic"] == name
     assert api.get(f"topics/{name}", status=200)["topic"] == name
 
@@ -26,13 +26,13 @@ def test_l1_a_good_name(api: Api, name: str) -> None:
 @pytest.mark.parametrize(("method", "end"), [
     ("PUT", ""), ("GET", ""), ("DELETE", ""), ("POST", ""), ("POST", "/diff"), ("POST", "/claim"), ("POST", "/ack"),
 ])  # fmt: skip
-def test_l1_a_bad_name_is_refused_everywhere(api: Api, name: str, method: str, end: str) -> None:
+def test_a_bad_name_is_refused_everywhere(api: Api, name: str, method: str, end: str) -> None:
     answer = api.call(method, f"topics/{name}{end}", {} if method != "GET" else None, status=400)
     assert (answer.code, "name" in answer.message) == ("invalid_request", True)
     assert not Queue.objects.exists()
 
 
-def test_l2_a_new_topic_echoes_every_field(api: Api) -> None:
+def test_a_new_topic_echoes_every_field(api: Api) -> None:
     answer = api.put("topics/default", {}, status=201)
     said = {"topic": "default", "created": True, "config": DEFAULTS}
     assert answer.json == {**said, "performance": answer["performance"]}
@@ -46,7 +46,7 @@ def test_l2_a_new_topic_echoes_every_field(api: Api) -> None:
     assert api.state("t")["config"] == config
 
 
-def test_l3_a_topic_that_goes_while_it_is_configured(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_topic_that_is_deleted_while_it_is_configured(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     api.put("topics/t", {}, status=201)
     configure = catalog.engine.configure
 
@@ -59,7 +59,7 @@ def test_l3_a_topic_that_goes_while_it_is_configured(api: Api, monkeypatch: pyte
     assert api.state("t")["config"]["ttl_ms"] == 5
 
 
-def test_l3_l4_a_put_replaces_the_whole_configuration(api: Api, clock: Clock) -> None:
+def test_a_put_replaces_the_whole_configuration(api: Api, clock: Clock) -> None:
     api.put("topics/t", {"type": "queue", "lease_ms": 10**30, "claim_jitter_ms": 5001, "dead_letter": "d"}, status=201)
     assert [api.state("t")["config"][name] for name in ("lease_ms", "claim_jitter_ms")] == [86_400_000, 5_000]
     clamped = api.put("topics/t", {"type": "queue", "lease_ms": -5, "claim_jitter_ms": -1}, status=200)["config"]
@@ -72,7 +72,7 @@ def test_l3_l4_a_put_replaces_the_whole_configuration(api: Api, clock: Clock) ->
     assert job["deadline"] - job["$ts"] == 7000  # from then on
 
 
-def test_l3_the_type_never_changes(api: Api) -> None:
+def test_the_type_of_a_topic_never_changes(api: Api) -> None:
     api.put("topics/t", {"type": "queue", "lease_ms": 5000}, status=201)
     answer = api.put("topics/t", {"type": "log"}, status=409)
     assert (answer.code, answer["error"]["detail"]) == ("topic_exists_incompatible", {"topic": "t"})
@@ -85,12 +85,14 @@ def test_l3_the_type_never_changes(api: Api) -> None:
     ({"durability": "fsync"}, "fsync", True), ({"durability": "memory", "durable": True}, "memory", False),
     ({"durability": "ephemeral"}, "ephemeral", False), ({"durability": None, "durable": True}, "fsync", True),
 ])  # fmt: skip
-def test_l5_durability(api: Api, given: dict[str, object], durability: str, durable: bool) -> None:
+def test_the_durability_of_a_topic_is_as_configured(
+    api: Api, given: dict[str, object], durability: str, durable: bool
+) -> None:
     config = api.put("topics/t", given, status=201)["config"]
     assert (config["durability"], config["durable"]) == (durability, durable)
 
 
-def test_l6_the_state_of_a_queue_and_of_a_log_whose_head_survives_its_records(api: Api, clock: Clock) -> None:
+def test_the_state_of_a_queue_and_of_a_log_whose_head_survives_its_records(api: Api, clock: Clock) -> None:
     api.queue("jobs")
     empty = api.state()
     assert (empty["head_seq"], empty["next_seq"], empty["count"], empty["bytes"]) == (0, 1, 0, 0)
@@ -115,7 +117,7 @@ def test_l6_the_state_of_a_queue_and_of_a_log_whose_head_survives_its_records(ap
     assert (state["count"], state["head_seq"], state["next_seq"]) == (0, seqs[1], seqs[1] + 1)
 
 
-def test_l7_pages(api: Api) -> None:
+def test_topics_are_listed_in_pages_by_name_and_prefix(api: Api) -> None:
     names = [f"t{number:02}" for number in range(7)] + ["u1"]
     for name in reversed(names):
         api.put(f"topics/{name}", {}, status=201)
@@ -130,12 +132,12 @@ def test_l7_pages(api: Api) -> None:
     assert (len(exact["topics"]), "next_cursor" in exact.json) == (8, False)
     assert [line["topic"] for line in api.get("topics?prefix=u&page_size=100000")["topics"]] == ["u1"]
     assert api.get("topics?prefix=%25")["topics"] == []
-    wrong = ("cursor=x", "cursor=", "cursor=%FF", "cursor=YQ==", "page_size=0", "page_size=x", "page_size=-1")
+    wrong = ("cursor=x", "cursor=%FF", "cursor=YQ==", "page_size=0", "page_size=x", "page_size=-1")
     for query in wrong:
         assert api.get(f"topics?{query}", status=400).code == "invalid_request"
 
 
-def test_l8_a_topic_is_deleted_and_if_asked_only_if_empty(api: Api) -> None:
+def test_a_topic_is_deleted_or_only_if_it_is_empty(api: Api) -> None:
     api.queue("jobs")
     (seq,) = api.write("jobs", 1)
     refused = api.delete("topics/jobs?if_empty=true", status=409)

@@ -90,7 +90,7 @@ def start(*nodes: tuple[str, str, tuple[int, ...]], project: str = "") -> UUID:
     return uid
 
 
-def test_k7_the_status_of_a_workflow_and_its_jobs_by_the_page(ask: Ask) -> None:
+def test_a_workflow_shows_its_status_and_its_jobs_by_the_page(ask: Ask) -> None:
     graves("work")
     uid = start(("a", "work", ()), ("b", "work", ()), ("c", "work", (0, 1)), ("d", "work", ()))
     a, b, d = claim(3)
@@ -127,7 +127,7 @@ def test_a_key_sees_workflows_of_its_project_that_are_all_in_its_topics(ask: Ask
     assert [ask(f"workflows/{uid}", project="acme")[0] for uid in (mine, theirs)] == [404, 200]
 
 
-def test_m5_limits_and_what_waits_for_them(ask: Ask) -> None:
+def test_limits_are_listed_with_their_waiting_jobs(ask: Ask) -> None:
     graves("work")
     one = LimitValues("customer", concurrency=1)
     engine.run(engine.enqueue("work", [NewJob({}, limit=Limited(f"c{n % 2}", one)) for n in range(5)]))

@@ -55,13 +55,13 @@ def counters(server: Server, queue: str) -> tuple[int, int]:
     (None, 200),  # the header is not there
     ("application/json", 406), ("", 406), ("text/event-stream;q=0", 406),
 ])  # fmt: skip
-def test_s1_what_the_client_accepts(server: Server, queue: str, accept: str | None, status: int) -> None:
+def test_a_stream_is_for_clients_that_accept_it(server: Server, queue: str, accept: str | None, status: int) -> None:
     with EventSource(server, f"topics/{queue}/work?node=w1", accept=accept) as stream:
         assert stream.status == status
         assert status == 200 or stream.refusal == (406, "not_acceptable")
 
 
-def test_s1_c1_a_bad_request(server: Server, queue: str) -> None:
+def test_a_bad_request_for_a_stream_is_refused(server: Server, queue: str) -> None:
     server.put(f"topics/{queue}.log", {"type": "log"})
     refused = {
         **{(queue, query): (400, "invalid_request") for query in (
@@ -75,7 +75,7 @@ def test_s1_c1_a_bad_request(server: Server, queue: str) -> None:
 
 
 @pytest.mark.slow
-def test_s1_a_sign_of_life_in_silence(test_database_url: str, topic: str) -> None:
+def test_a_silent_stream_sends_heartbeats(test_database_url: str, topic: str) -> None:
     assert ApiOptions().HEARTBEAT_SECONDS == 15
     for (server,) in serving(child_environment(test_database_url), api={"HEARTBEAT_SECONDS": 0.05}):
         server.put(f"topics/{topic}", {"type": "queue"})
@@ -84,7 +84,7 @@ def test_s1_a_sign_of_life_in_silence(test_database_url: str, topic: str) -> Non
             assert blocks == [["retry: 2000"], [": hb"], [": hb"], [": hb"], [": hb"]]
 
 
-def test_s1_s2_how_a_stream_begins_and_a_job(server: Server, queue: str) -> None:
+def test_a_stream_begins_with_a_heartbeat_and_sends_jobs(server: Server, queue: str) -> None:
     body = {"records": [{"data": {"n": 1}, "tag": "a", "meta": {"trace": "z"}}]}
     (seq,) = server.post(f"topics/{queue}", body)["seqs"]
     with work(server, queue, lease_ms=5000) as stream:
@@ -102,7 +102,7 @@ def test_s1_s2_how_a_stream_begins_and_a_job(server: Server, queue: str) -> None
         )["acked"] == 1  # fmt: skip
 
 
-def test_s2_never_more_than_max_whichever_process_writes_and_settles(server: Server, other: Server, queue: str) -> None:
+def test_a_stream_never_holds_more_than_max_jobs(server: Server, other: Server, queue: str) -> None:
     with work(server, queue, size=3) as stream:
         seqs = other.write(queue, *range(10))
         jobs = stream.events(3)
@@ -118,7 +118,7 @@ def test_s2_never_more_than_max_whichever_process_writes_and_settles(server: Ser
 
 
 @pytest.mark.parametrize("delay", [0, 300])
-def test_s2_a_nacked_job_comes_again_when_it_is_due(server: Server, other: Server, queue: str, delay: int) -> None:
+def test_a_nacked_job_comes_again_when_it_is_due(server: Server, other: Server, queue: str, delay: int) -> None:
     (seq,) = server.write(queue, "again")
     with work(server, queue) as stream:
         for delivery in range(1, 4):
@@ -127,7 +127,7 @@ def test_s2_a_nacked_job_comes_again_when_it_is_due(server: Server, other: Serve
             other.post(f"topics/{queue}/nack", {"node": "w1", "seqs": [seq], "delay_ms": delay})
 
 
-def test_s2_an_expired_lease_frees_its_place_and_the_job_comes_again(server: Server, queue: str) -> None:
+def test_a_job_whose_lease_expired_comes_again(server: Server, queue: str) -> None:
     seqs = server.write(queue, 1, 2)
     with work(server, queue, lease_ms=300) as stream:
         assert stream.event()["$seq"] == seqs[0]
@@ -136,7 +136,7 @@ def test_s2_an_expired_lease_frees_its_place_and_the_job_comes_again(server: Ser
 
 
 @pytest.mark.slow
-def test_s2_extending_keeps_the_place(server: Server, queue: str) -> None:
+def test_an_extended_job_still_counts_towards_max(server: Server, queue: str) -> None:
     seqs = server.write(queue, 1, 2)
     longer = {"node": "w1", "seqs": seqs[:1], "lease_ms": 60_000}
     with work(server, queue, lease_ms=1_500) as stream:
@@ -149,7 +149,7 @@ def test_s2_extending_keeps_the_place(server: Server, queue: str) -> None:
         assert stream.event()["$seq"] == seqs[1]
 
 
-def test_s2_a_deleted_job_frees_its_place(server: Server, queue: str) -> None:
+def test_a_deleted_job_makes_room_for_another(server: Server, queue: str) -> None:
     seqs = server.write(queue, 1, 2)
     with work(server, queue) as stream:
         stream.event()
@@ -177,7 +177,7 @@ def test_a_cancelled_workflow_is_announced_once_for_each_job(server: Server, oth
         eventually(lambda: engine.run(engine.get_workflow(uid)).cancelled == 4)
 
 
-def test_s2_streams_share(server: Server, other: Server, queue: str) -> None:
+def test_streams_share_the_jobs_of_a_queue(server: Server, other: Server, queue: str) -> None:
     with ExitStack() as stack:
         streams = [stack.enter_context(work(one, queue, f"w{n}", 5)) for n, one in enumerate((server, other) * 2)]
         seqs = server.write(queue, *range(20))
@@ -185,7 +185,7 @@ def test_s2_streams_share(server: Server, other: Server, queue: str) -> None:
         assert sorted(found) == seqs
 
 
-def test_s3_a_closed_connection_gives_everything_back(server: Server, queue: str) -> None:
+def test_a_closed_connection_gives_everything_back(server: Server, queue: str) -> None:
     for way in ("close", "reset"):
         seqs = server.write(queue, 1, 2, 3)
         stream = work(server, queue, size=2)
@@ -198,7 +198,7 @@ def test_s3_a_closed_connection_gives_everything_back(server: Server, queue: str
         server.post(f"topics/{queue}/delete", {"before_seq": seqs[-1] + 1})
 
 
-def test_s3_only_what_the_connection_was_given(server: Server, queue: str) -> None:
+def test_a_closed_stream_gives_back_only_its_own_jobs(server: Server, queue: str) -> None:
     server.write(queue, *range(6))
     claimed = server.post(f"topics/{queue}/claim", {"node": "w1", "max": 2})["claimed"]
     with work(server, queue, size=2) as staying:
@@ -213,7 +213,7 @@ def test_s3_only_what_the_connection_was_given(server: Server, queue: str) -> No
     assert answer["acked"] == 2
 
 
-def test_s3_what_was_settled_before_is_not_touched(server: Server, queue: str) -> None:
+def test_a_closed_stream_leaves_settled_jobs(server: Server, queue: str) -> None:
     seqs = server.write(queue, 1, 2)
     stream = work(server, queue, size=2)
     first, second = stream.events(2)
@@ -227,7 +227,7 @@ def test_s3_what_was_settled_before_is_not_touched(server: Server, queue: str) -
 
 
 @pytest.mark.parametrize("when", ["idle", "full", "made a log"])
-def test_s3_a_deleted_topic_ends_the_stream(server: Server, other: Server, queue: str, when: str) -> None:
+def test_a_deleted_topic_ends_the_stream(server: Server, other: Server, queue: str, when: str) -> None:
     with work(server, queue) as stream:
         if when == "full":
             server.write(queue, 1)
@@ -243,7 +243,7 @@ def test_s3_a_deleted_topic_ends_the_stream(server: Server, other: Server, queue
 
 
 @pytest.mark.slow
-def test_s3_r4_shutdown_ends_streams_in_order(test_database_url: str, server: Server, queue: str) -> None:
+def test_shutdown_ends_streams_in_order(test_database_url: str, server: Server, queue: str) -> None:
     server.write(queue, 1, 2, 3)
     for (leaving,) in serving(child_environment(test_database_url)):
         records = EventSource(leaving, leaving.post("watch", {"topics": {queue: 0}})["stream_url"])
@@ -259,7 +259,7 @@ def test_s3_r4_shutdown_ends_streams_in_order(test_database_url: str, server: Se
 
 
 @pytest.mark.slow
-def test_s3_leases_of_a_killed_server_last_until_their_end(test_database_url: str, server: Server, queue: str) -> None:
+def test_leases_of_a_killed_server_last_until_their_end(test_database_url: str, server: Server, queue: str) -> None:
     seqs = server.write(queue, 1)
     for (dying,) in serving(child_environment(test_database_url)):
         with work(dying, queue, lease_ms=400) as stream:
@@ -328,7 +328,7 @@ def test_requests_that_are_refused_pace_the_stream(test_database_url: str, queue
             assert "job" in iter(lambda: stream.event().name, None)
 
 
-def test_s1_under_wsgi_it_says_what_is_missing(api: Api) -> None:
+def test_under_wsgi_a_stream_says_that_it_needs_asgi(api: Api) -> None:
     api.queue("jobs")
     answer = api.get("topics/jobs/work?node=w1", headers={"accept": "text/event-stream"}, status=503)
     assert (answer.code, "ASGI" in answer.message) == ("not_ready", True)

@@ -13,7 +13,7 @@ def records(*data: Any) -> dict[str, Any]:
     return {"records": [{"data": item} for item in data]}
 
 
-def test_w1_the_first_write_makes_the_topic(api: Api) -> None:
+def test_the_first_write_makes_the_topic(api: Api) -> None:
     first = api.post("topics/t", records("a", "b", "c"), status=201)
     assert (first["topic"], first["created"], first["deduped"], first["count"]) == ("t", True, False, 3)
     assert first["seqs"] == sorted(first["seqs"])
@@ -25,7 +25,7 @@ def test_w1_the_first_write_makes_the_topic(api: Api) -> None:
     assert second["first_seq"] > first["last_seq"]
 
 
-def test_w1_the_configuration_of_a_topic_that_a_write_makes(api: Api) -> None:
+def test_a_write_configures_only_the_topic_that_it_makes(api: Api) -> None:
     config = {"type": "queue", "lease_ms": 5000, "durable": True}
     api.post("topics/t", {**records(1), "config": config}, status=201)
     kept = api.state("t")["config"]
@@ -36,7 +36,7 @@ def test_w1_the_configuration_of_a_topic_that_a_write_makes(api: Api) -> None:
     assert "dead_letter" in refused.message
 
 
-def test_w1_what_is_made_and_answered_as_asked(api: Api) -> None:
+def test_a_write_makes_no_topic_and_returns_no_seqs_if_told_so(api: Api) -> None:
     refused = api.post("topics/t", {**records(1), "create": False}, status=404)
     assert refused.code == "topic_not_found"
     assert not Queue.objects.exists()
@@ -47,7 +47,7 @@ def test_w1_what_is_made_and_answered_as_asked(api: Api) -> None:
     api.post("topics/t", {**records(1), "create": False}, status=200)
 
 
-def test_w2_any_json_comes_back_as_it_was(api: Api) -> None:
+def test_any_json_comes_back_as_it_was(api: Api) -> None:
     values = [
         None, True, False, 0, -1, 2**63, -(10**40), 1.5, 1e-7, "", "ü\u2028\"\\/", "\t\n", [], {}, [[]], {"": None},
         {"$seq": 1, "data": {"x": [1, {"y": "z"}]}}, "a" * 10_000,
@@ -66,7 +66,7 @@ def test_tags(api: Api) -> None:
         assert "records[0].tags" in str(answer), wrong
 
 
-def test_w2_at_the_limits(api: Api) -> None:
+def test_a_write_at_the_limits_is_taken(api: Api) -> None:
     data = "x" * (1_048_576 - 2 - len('{"k":"v"}'))
     largest = {"data": data, "meta": {"k": "v"}, "tag": "ü" * 128, "node": "x" * 128}
     api.post("topics/t", {"records": [largest]}, status=201)
@@ -75,14 +75,14 @@ def test_w2_at_the_limits(api: Api) -> None:
     assert api.post("topics/u?return_seqs=false", {"records": [{"data": 0}] * 10_000}, status=201)["count"] == 10_000
 
 
-def test_w2_a_body_that_is_too_large(api: Api, settings: Any) -> None:
+def test_a_body_that_is_too_large_is_refused(api: Api, settings: Any) -> None:
     settings.LEASEQUEUE = {"API": {"ACCESS": "open", "MAX_BODY_BYTES": 1_000}}
     answer = api.post("topics/t", records("x" * 1_000), status=413)
     assert answer.code == "payload_too_large"
     api.post("topics/t", records("x" * 900), status=201)
 
 
-def test_w3_the_same_key_in_the_body_or_the_header_appends_once(api: Api, clock: Clock) -> None:
+def test_the_same_key_in_the_body_or_the_header_appends_once(api: Api, clock: Clock) -> None:
     first = api.post("topics/t", {**records(1, 2), "idempotency_key": "k1"}, status=201)
     again = api.post("topics/t", {**records(1, 2), "idempotency_key": "k1"}, status=200)
     assert (again["seqs"], again["deduped"], again["created"], again["count"]) == (first["seqs"], True, False, 2)
@@ -99,7 +99,7 @@ def test_w3_the_same_key_in_the_body_or_the_header_appends_once(api: Api, clock:
     assert "Idempotency-Key" in refused.message
 
 
-def test_w3_the_window_ends(api: Api, clock: Clock) -> None:
+def test_a_key_may_be_used_again_when_its_window_has_ended(api: Api, clock: Clock) -> None:
     api.log("t", idempotency_window_ms=1000)
     body = {**records(1), "idempotency_key": "k"}
     first = api.post("topics/t", body)
@@ -120,7 +120,7 @@ def test_w3_the_window_ends(api: Api, clock: Clock) -> None:
     assert not IdempotencyKey.objects.exists()
 
 
-def test_w3_no_window_and_a_refused_write_keep_no_key(api: Api) -> None:
+def test_without_a_window_or_after_a_refused_write_no_key_is_kept(api: Api) -> None:
     for topic, config, data, status in (
         ("t", {"idempotency_window_ms": 0}, (1,), 200),
         ("u", {"cap_records": 2, "discard": "reject"}, (1, 2, 3), 422),
@@ -132,7 +132,7 @@ def test_w3_no_window_and_a_refused_write_keep_no_key(api: Api) -> None:
 
 
 @pytest.mark.parametrize("kind", ["log", "queue"])
-def test_w4_reject_at_the_cap(api: Api, kind: str) -> None:
+def test_a_full_topic_that_rejects_refuses_writes(api: Api, kind: str) -> None:
     api.put("topics/t", {"type": kind, "cap_records": 3, "discard": "reject"}, status=201)
     api.write("t", 1, 2)
     refused = api.post("topics/t", records(3, 4), status=422)
@@ -143,7 +143,7 @@ def test_w4_reject_at_the_cap(api: Api, kind: str) -> None:
     assert api.state("t")["count"] == 3
 
 
-def test_w4_the_oldest_leave_leased_or_not(api: Api) -> None:
+def test_a_cap_drops_the_oldest_leased_or_not(api: Api) -> None:
     api.log("t", cap_records=3)
     first = api.write("t", *range(5))  # one batch larger than the cap
     assert api.state("t")["earliest_seq"] == first[2]
@@ -161,7 +161,7 @@ def test_w4_the_oldest_leave_leased_or_not(api: Api) -> None:
     assert (acked["acked"], acked["skipped"]) == (1, [jobs[0]["$seq"]])
 
 
-def test_w4_a_cap_in_bytes(api: Api) -> None:
+def test_a_cap_in_bytes_holds(api: Api) -> None:
     api.log("t", cap_bytes=5_000, discard="reject")
     api.write("t", "x" * 2_000)
     assert 2_000 <= api.state("t")["bytes"] <= 2_100

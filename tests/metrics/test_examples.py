@@ -26,8 +26,9 @@ from tests.worker.support import enqueue, results
 EXAMPLES = Path(settings.BASE_DIR) / "docs/examples/monitoring"
 #: Words of PromQL in the queries.
 FUNCTIONS = {
+    "offset",
     *("and", "or", "unless", "by", "sum", "max", "rate", "increase", "histogram_quantile"),
-    *("project", "queue", "state", "event", "outcome", "instance", "database", "consumer", "kind", "le"),
+    *("project", "queue", "state", "event", "outcome", "instance", "database", "consumer", "kind", "duty", "le"),
 }
 #: The values that a label can have.
 VALUES = {

@@ -12,7 +12,8 @@ from prometheus_client import CollectorRegistry, generate_latest
 from django_leasequeue import engine
 from django_leasequeue.conf import process
 from django_leasequeue.engine import clock, pool
-from django_leasequeue.http.access import create_key
+from django_leasequeue.engine.jobs.steps import Lease, suspend_job
+from django_leasequeue.http.access import ALL_SCOPES, create_key
 from django_leasequeue.metrics import figures
 from django_leasequeue.metrics.prometheus import QueueCollector, exposition, pools
 from django_leasequeue.models import LeaseEvent, Worker
@@ -196,12 +197,37 @@ def test_a_key_sees_the_queues_of_its_project(work: str, settings: Any) -> None:
         found = scrape(authorization=f"Bearer {create_key('test', scopes, **rights)[1]}")
         return {dict(labels)["queue"] for name, labels in found if name == "leasequeue_jobs"}
 
-    assert queues(["read"]) == {"work"}
-    assert queues(["read"], project="tenant") == {"theirs"}
-    assert queues(["read", "projects"]) == {"work", "theirs"}
+    assert queues(["metrics"]) == {"work"}
+    assert queues(["metrics"], project="tenant") == {"theirs"}
+    assert queues(["metrics", "projects"]) == {"work", "theirs"}
     scrape(401)
-    scrape(403, authorization=f"Bearer {create_key('writer', ['write'])[1]}")
-    scrape(403, authorization=f"Bearer {create_key('narrow', ['read'], topics=['w'])[1]}")
+    scrape(403, authorization=f"Bearer {create_key('others', sorted(ALL_SCOPES - {'metrics', 'projects'}))[1]}")
+    scrape(403, authorization=f"Bearer {create_key('narrow', ['metrics'], topics=['w'])[1]}")
+
+
+def test_a_tenant_s_page_counts_its_own_workers_and_suspended_jobs(work: str, settings: Any) -> None:
+    settings.LEASEQUEUE = {"API": {"ACCESS": "keys", "KEY_CACHE_SECONDS": 0}, "METRICS": {"CACHE_SECONDS": 0}}
+    engine.run(engine.create("theirs", project="tenant", preset="django"))
+    with clock.hold() as held:
+        worker = {"host": "h", "pid": 1, "concurrency": 1, "started_at": held.now, "seen_at": held.now}
+        for project, count in (("", 3), ("tenant", 1), ("other", 5)):
+            for number in range(count):
+                rows(Worker).create(node=f"{project}-{number}", project=project, **worker)
+        for project, queue in (("", work), ("tenant", "theirs")):
+            engine.run(engine.enqueue(queue, [engine.NewJob()] * (2 if project else 1), project=project))
+            for job in engine.run(engine.claim(queue, NODE, 9, project=project)):
+                engine.run(suspend_job(Lease(queue, job.seq, job.token, NODE, project), "nap", delay_ms=60_000))
+        held.advance(seconds=5)
+
+        def seen(*scopes: str, **rights: Any) -> list[float | None]:
+            found = scrape(authorization=f"Bearer {create_key('test', scopes, **rights)[1]}")
+            names = ("leasequeue_suspended_jobs", "leasequeue_suspended_age_seconds")
+            workers = value(found, "leasequeue_workers", state="running")
+            return [workers, *(value(found, name, kind="sleep") for name in names)]
+
+        assert seen("metrics", project="tenant") == [1, 2, 5]
+        assert seen("metrics", project="nobody") == [0, 0, 0]
+        assert seen("metrics", "projects") == [9, 3, 5]
 
 
 async def test_the_use_of_the_pool(work: str) -> None:

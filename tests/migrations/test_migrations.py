@@ -17,7 +17,13 @@ from tests.support.environment import child_environment, python
 #: Run in a process of its own: migrations change what is installed.
 SCRIPT = """
 import json, sys
+import sys
 import django
+from django.conf import settings
+settings.LEASEQUEUE = {
+    "QUEUES": {"declared": {"preset": "django"}},
+    "RECURRING": {"report": {"task": "tests.reaper.recurring.tasks.report", "schedule": "every hour"}},
+}
 django.setup()
 from django.core.management import call_command
 from django.db import connection
@@ -85,6 +91,7 @@ for name in reversed(names):
 found["given back"] = held()
 call_command("migrate", "leasequeue", "zero", verbosity=0)
 found["zero"] = installed()
+print("-- forward", file=sys.stderr)
 for name in names:
     call_command("migrate", "leasequeue", name, verbosity=0)
 call_command("migrate", verbosity=0)
@@ -122,6 +129,10 @@ def run(*command: str, url: str, settings: str | None = None) -> subprocess.Comp
 def test_forward_back_and_forward_again(scratch_url: str, settings: str) -> None:
     done = run("-c", SCRIPT, url=scratch_url, settings=settings)
     assert done.returncode == 0, done.stderr[-3_000:]
+    back, forward = done.stderr.split("-- forward")
+    assert "not those of this version" not in back, "what is declared is no matter on the way back"
+    assert "Traceback" not in done.stderr
+    assert "The declared queues are not made: the tables are not those of this version. Run migrate." in forward
     found: dict[str, Any] = json.loads(done.stdout)
     assert found["works"] == found["works again"] == "IntegrityError"
     assert found["refused"].startswith("Workflows are running")

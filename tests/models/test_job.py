@@ -112,19 +112,21 @@ def test_a_workflow_and_what_comes_after_a_failure_is_cancelled() -> None:
     assert workflow.jobs.count() == Job.objects.in_workflow(workflow.uid).count() == 2
     assert set(Job.objects.in_workflow(workflow).values_list("state", flat=True)) == {"ready", "waiting"}
     assert Job.objects.waiting().get().workflow == workflow
+    assert Job.objects.waiting().run_now() == 0
     assert run_one() == "failed"
     engine.run(engine.advance([Queue.objects.get(name="default").pk]))
     (job,) = Job.objects.for_task(samples.add)
     assert job.state == "cancelled" == Job.objects.get(state="cancelled").state
+    assert Job.objects.all().run_now() == 0
+    assert Job.objects.get(pk=job.pk).state == "cancelled"
     result = samples.add.get_result(job.key)
     assert (result.status, result.errors) == (TaskResultStatus.FAILED, [])
     with pytest.raises(JobCancelled):
         result.wait(60)
 
 
-def test_relations_both_ways(life: dict[str, int], clock: Any) -> None:
-    queue = Queue.objects.get(name="work")
-    assert queue.jobs.count() == len(life)
+def test_a_job_and_its_result_lead_to_each_other(life: dict[str, int]) -> None:
+    assert Queue.objects.get(name="work").jobs.count() == len(life)
     done = Job.objects.select_related("result", "queue").get(pk=life["completed"])
     with CaptureQueriesContext(connection) as queries:
         said = (done.result.result, done.queue.name, str(done.result.result["n"]))
@@ -132,6 +134,9 @@ def test_relations_both_ways(life: dict[str, int], clock: Any) -> None:
     assert len(queries) == 0
     assert JobResult.objects.get(result__ok=True).job == done
     assert seqs(Job.objects.filter(result__result__n__gt=1)) == [life["completed"]]
+
+
+def test_a_job_leads_to_its_dead_letter_attempts_and_events(life: dict[str, int]) -> None:
     dead = Job.objects.get(pk=life["dead"])
     assert (dead.dead_letter.error_type, dead.dead_letter.job) == ("KeyError", dead)
     assert [attempt.error_type for attempt in dead.attempts.all()] == ["KeyError"]
@@ -142,6 +147,9 @@ def test_relations_both_ways(life: dict[str, int], clock: Any) -> None:
         jobs = list(Job.objects.in_queue("work").prefetch_related("events", "attempts", "result"))
         assert all(len(job.events.all()) >= 1 for job in jobs)
     assert len(queries) == 5
+
+
+def test_a_worker_leads_to_its_leases(life: dict[str, int], clock: Any) -> None:
     worker = rows(Worker).create(node=NODE, host="h", pid=1, concurrency=1, started_at=clock.now, seen_at=clock.now)
     assert [lease.seqs for lease in worker.leases.all()] == [[life["leased"]]]
     assert Claim.objects.get().worker == worker
@@ -241,7 +249,7 @@ def jobs() -> dict[str, int]:
     return {"dead": dead, "running": running, "ready": ready}
 
 
-def test_the_page_and_the_api(staff: Client, jobs: dict[str, int]) -> None:
+def test_the_page(staff: Client, jobs: dict[str, int]) -> None:
     page = staff.get("/queues/mail/").content.decode()
     assert f"<td>{jobs['running']}<td>shop.tasks.send<td>{NODE}" in page
     assert f"<td>{jobs['dead']}<td>shop.tasks.send<td>KeyError: &#x27;&lt;b&gt;" in page
@@ -253,6 +261,8 @@ def test_the_page_and_the_api(staff: Client, jobs: dict[str, int]) -> None:
     assert staff.get("/queues/mial/").status_code == 404
     assert Client().get("/queues/mail/").status_code == 302
 
+
+def test_the_api(staff: Client, jobs: dict[str, int]) -> None:
     def seqs(query: str) -> list[int]:
         return [found["seq"] for found in staff.get(f"/api/jobs/{query}").json()["results"]]
 

@@ -13,6 +13,7 @@ from .regimes import Case
 
 MIXED = arrays.integers([FRESH + 3, LATER + 3, DEAD + 3, RECORDS + 3, DONE + 3, LEASED + 3, 7])
 #: The hour whose events are at hand.
+HOUR_AGO = NOW - timedelta(hours=1)
 HOUR = {"now": NOW - timedelta(milliseconds=1), "bounds": "{11,101,1001}"}
 #: A look at jobs of every kind, without a test of the payload.
 WALK = {"size": 1_000, "roots": "{}", "paths": "{}", "equal": "{}", "jsons": "{}", "words": "{}",
@@ -42,15 +43,19 @@ CASES = [
     Case("queue_get", named("busy"), 1), Case("queue_by_id", {"queue": BUSY}, 1),
     Case("queue_names", {"queues": EVERY}, len(IDS)),
     Case("queue_list", {"after": "idle-1", "prefix": "", "prefixes": "{}", "size": 50}, 50),
-    Case("queue_page", {"after": 0, "size": 50}, 50), Case("routes", {"size": 50}, 50),
-    Case("route_drained", named("none", after=10.0), 1), Case("queue_lock", named("busy"), 1),
-    Case("queue_hold", named("busy"), 1), Case("queue_empty", named("busy"), 1),
+    Case("queue_page", {"after": 0, "size": 50}, 50), Case("routes", {"size": 50, "after": 10.0}, 50),
+    Case("route_drained", named("none", moved_at=NOW, writers="{}", drained=True), 1),
+    Case("route_move", named("new", alias="a", source="b"), 1),
+    Case("queue_lock", named("busy"), 1),
+    Case("queue_hold", named("busy"), 1), Case("queue_empty", named("busy", ended=True), 1),
     Case("queue_pause", named("busy", paused=True), 1), Case("queue_metadata", named("busy", metadata="{}"), 1),
-    Case("queue_create", named("new", config=CONFIG), 1), Case("queue_update", named("busy", config=CONFIG), 1),
+    Case("queue_create", named("new", config=CONFIG, tasks=False), 1),
+    Case("queue_update", named("busy", config=CONFIG), 1),
     Case("queue_delete", named("idle-7"), 1),
     Case("queue_counts", {"names": arrays.texts(IDS), "ids": "{}", "cap": 1_000}, 10_000),
     Case("queue_counts", {"names": arrays.texts(["empty"]), "ids": "{}", "cap": 100}, 100),  # without a sample
     Case("queue_state", of("busy", size=100), 100), Case("worker_queues", {"size": 10_000}, len(IDS) + IDLE),
+    Case("worker_tasks", {"queues": EVERY, "declared": "{}"}, len(IDS)),
     Case("list_ready", of("busy", size=100), 100),
     Case("list_ready", of("busy", size=100, rank=-1, position=FRESH + 20_000), 100),
     Case("list_delayed", of("later", size=100), 100), Case("list_leased", of("busy", size=100), 100),
@@ -80,7 +85,8 @@ CASES = [
     Case("work_held", {"claims": arrays.integers([LEASED, LEASED + 1]), "seqs": arrays.integers([LEASED, LEASED + 1])},
         2),
     Case("topic_look", {"topic": "letters"}, 1), Case("topic_names", {"names": arrays.texts(IDS)}, len(IDS)),
-    Case("topic_seal", SEALING), Case("timeline_note", {}, 1), Case("timeline_kept", {"timeline": 1, "current": 2}, 1),
+    Case("topic_seal", SEALING), Case("timeline_note", {"first": True}, 1),
+    Case("timeline_kept", {"timeline": 1, "current": 2}, 1),
     read("letters", RECORDS + 5_000), read("letters", RECORDS + 5_000, nodes="{x}"), read("other", OTHER + 5_000),
     Case("topic_state", {"topic": "letters", "cap": 1_000, "look": 1_000}, 1_000),
     Case("topic_state", {"topic": "other", "cap": 1_000, "look": 1_000}, 1_000),
@@ -104,6 +110,10 @@ CASES = [
         shown="{t,t}", force=True, most=100, bytes=1 << 24, all_bytes=1 << 25), 100),
     Case("admin/walk_jobs", {**WALK, "below": DONE + 5_000, "enough": 50}, 1_000),
     Case("admin/walk_jobs", {**WALK, "below": DONE, "enough": 50, "states": "{2}", "text": "no such error"}, 1_000),
+    Case("admin/walk_jobs", {**WALK, "below": 2**62, "enough": 50, "only": numbers(DONE, 100)}, 100),
+    Case("search_indexes"),
+    *(Case(f"admin/{name}", {"task": "app.task_3", "since": HOUR_AGO, "bucket": 120, "size": 10}, 10_000, log=True)
+        for name in ("task_times", "task_errors")),
     Case("admin/job_after", {"at": NOW}, 1),
     *(Case("admin/suspended", {"waits": waits, "at": "1970-01-01 00:00+00", "event": "", "seq": 0, "size": 500},
         500) for waits in (False, True)),

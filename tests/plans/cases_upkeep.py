@@ -8,6 +8,9 @@ from .cases_core import BUSY, EVERY, numbers
 from .filling import DEAD, DONE, FRESH, HELD, IDLE, IDS, LEASED, LETTERS, NOW, PARKED
 from .regimes import Case
 
+#: Of two recurring tasks.
+TICKS = arrays.times([NOW, NOW])
+
 DEATHS = {"queues": arrays.integers([IDS["morgue"], IDS["annex"]]), "each": 100, "size": 100}
 GROUP = {**DEATHS, "fingerprint": "print-7"}
 CAUSES = {
@@ -36,10 +39,11 @@ def repeated(value: str, count: int = 20) -> str:
 
 CASES = [
     Case("turn_add", {"queue": "busy", "kind": 1, "seqs": numbers(HELD, 20), "detail": "{}"}, 1),
-    Case("turn_take", {"queues": EVERY, "size": 10, "starts": True}, 10 * 10), Case("turn_mend", {}, len(IDS) + IDLE),
+    Case("turn_take", {"queues": EVERY, "size": 10, "starts": 10}, 10 * 10), Case("turn_mend", {}, len(IDS) + IDLE),
     Case("flow_return", {"seqs": numbers(1, 20), "wait": 50}, 20), Case("due_turns", {}, len(IDS) + IDLE),
     Case("limit_set", {"names": NAMES, "concurrencies": repeated("7"), "rates": repeated("NULL"),
-        "pers": repeated("NULL"), "bursts": repeated("0"), "fairs": repeated("f"), "pin": False, "unpin": False}, 20),
+        "pers": repeated("NULL"), "bursts": repeated("0"), "fairs": repeated("f"), "pin": False}, 20),
+    Case("limit_reset", {"name": "limit-10"}, 1),
     Case("limit_waiting", {"limits": "{1,2}"}, 400),
     Case("limit_keys", {"names": NAMES, "keys": arrays.texts(f"new-{n}" for n in range(20))}, 20),
     Case("member_join", {"seqs": numbers(HELD, 20), "names": repeated("limit-2"), "keys": repeated("key-1")}, 20),
@@ -89,6 +93,8 @@ CASES = [
     Case("dead_newest_group", GROUP, 100), Case("dead_oldest", {**DEATHS, "until": NOW}, 100),
     Case("dead_oldest_group", {**GROUP, "until": NOW}, 100),
     Case("dead_count", {"queues": DEATHS["queues"], "cap": 1_000}, 1_000),
+    *(Case("dead_new", {"queues": queues, "recent": 86_400, "least": 1, "cap": 1_000}, len(IDS) + IDLE)
+        for queues in (None, DEATHS["queues"])),
     Case("dead_count", {"queues": DEATHS["queues"], "cap": 500, "fingerprint": "print-7"}, 500),
     Case("dead_rows", {"seqs": numbers(DEAD, 50), "payload": True}, 50),
     Case("dead_rows", {"seqs": numbers(PARKED, 50), "payload": True}, 50),
@@ -107,8 +113,18 @@ CASES = [
     Case("worker_seen", {"node": "worker-7", "host": "h", "pid": 1, "queues": "{busy}", "concurrency": 1,
         "state": "running", "age": 1.0, "completed": 0, "failed": 0, "retried": 0, "lost": 0, "running": "[]",
         "info": "{}"}, 1),
-    Case("recurring_take", {"id": 7, "tick": NOW, "next_tick_at": NOW}, 1),
-    Case("recurring_plan", {"id": 7, "next_tick_at": NOW}, 1), Case("recurring_list", {"size": 100}, 1_000),
+    Case("reaper_look", {}, 1), Case("reaper_channel", {}, 1),
+    Case("reaper_lead", {"holder": "b", "term": 7, "beat": 7}, 1),
+    Case("reaper_beat", {"term": 7, "holder": "a", "duties": "[]"}, 1),
+    Case("reaper_fence", {"term": 7, "holder": "a", "idle": 4_000, "statement": 8_000}, 1),
+    Case("reaper_resign", {"term": 7, "holder": "a"}, 1),
+    Case("recurring_take", {"ids": "{7,8}", "ticks": TICKS, "nexts": TICKS}, 2),
+    Case("recurring_ticked", {"ids": "{7,8}", "ticks": TICKS, "nexts": TICKS, "seqs": "{1,NULL}", "error": ""}, 2),
+    Case("recurring_plan", {"id": 7, "next_tick_at": NOW}, 1), Case("recurring_list", {"after": 0, "size": 100}, 100),
+    Case("recurring_due", {"size": 100}, 10), Case("recurring_names", {"service": "s"}, 1_000),
+    Case("recurring_note", {"id": 7, "seq": None, "error": "e", "again_at": NOW}, 1),
+    Case("recurring_compile", {"id": 7, "template": "{}"}, 1),
+    Case("recurring_made", {"service": "s", "after": 0, "size": 100}, 1_000),
     Case("stat_expire", {"days": 1.0, "size": 1_000}, 1_000), Case("stat_totals", {"after": "", "size": 100}, 100),
     Case("event_needed", {"days": 3.0, "low": 0, "high": 2_000_000}, 1, log=True),
     Case("event_default_rows", {"size": 1_000}, 1),
@@ -119,16 +135,16 @@ CASES = [
         "conflict_counts": "{}", "conflict_sample": "[]", "error": ""}, 1),
     Case("operation_start", {"kind": "retry", "queue": "annex", "filters": "", "frozen_at": NOW, "jitter_ms": 0,
         "reason": "x", "user_id": "u", "username": "u", "expected": 1, "expected_capped": False}, 1),
-    Case("recurring_declare", {"name": "t7", "schedule": "* * * * *", "timezone": "UTC", "task": "y", "args": "[]",
-        "kwargs": "{}", "backend": "default", "queue_name": "busy", "enabled": True}, 1),
+    Case("recurring_declare", {"service": "s", "name": "t7", "schedule": "* * * * *", "timezone": "UTC", "task": "y",
+        "args": "[]", "kwargs": "{}", "backend": "default", "queue_name": "busy", "enabled": True,
+        "template": "{}"}, 1),
     Case("recurring_release", {"id": 7}, 1),
-    Case("recurring_adopt", {"name": "t7", "schedule": "* * * * *", "timezone": "UTC", "task": "y", "args": "[]",
-        "kwargs": "{}", "backend": "", "queue_name": "busy", "enabled": True, "from_settings": True, "created_at": NOW,
+    Case("recurring_adopt", {"service": "s", "name": "t7", "schedule": "* * * * *", "timezone": "UTC", "task": "y",
+        "args": "[]", "kwargs": "{}", "backend": "", "queue_name": "busy", "enabled": True, "paused": False,
+        "from_settings": True, "created_at": NOW,
         "last_tick_at": NOW}, 1),
-    Case("recurring_names", {}, 1_000),
-    Case("recurring_undeclare", {"names": arrays.texts(f"t{n}" for n in range(11, 1_001))}, 1_000),
+    Case("recurring_undeclare", {"service": "s", "names": arrays.texts(f"t{n}" for n in range(11, 1_001))}, 1_000),
     Case("lake/consumer_report", {"name": "c7", "txid": 2, "event": 2, "horizon": 2}, 1),
-    Case("lake/consumer_forget", {"name": "c7"}, 1),
     Case("stage_sources", {"seqs": numbers(FRESH, 100), "sources": numbers(1, 100)}, 100),
     Case("unique_expire", {"queue": 1, "key": "", "size": 100}, 100), Case("orphans", {"queue": 1, "size": 100}, 100),
     Case("orphan_jobs", {"queue": 1, "after": 0, "size": 100}, 100), Case("orphan_queues", {"size": 10}, 10),
@@ -139,6 +155,8 @@ CASES = [
     Case("lake/count", {"txid": 1_100, "id": 0, "last_txid": 1_200, "last_id": 10**9}, 1, log=True),
     Case("lake/any", {"txid": 1_100, "id": 0, "last_txid": 1_200, "last_id": 10**9}, 1, log=True),
     Case("lake/nth", {"txid": 1_100, "id": 0, "last_txid": 1_200, "last_id": 10**9, "most": 500}, 1, log=True),
+    Case("epoch_look", {}, 1), Case("epoch_note", {}, 1),
+    Case("epoch_move", {"epoch": 1, "low": 1_100, "high": 1_200}, 1, log=True),
     Case("lake/consumer_position", {"name": "c7"}, 1), Case("lake/write_known", {"write_id": "w7", "batch": 7}, 1),
     Case("lake/write_enqueued", {"write_id": "w7"}, 1),
     Case("lake/write_take", {"write_id": "w7", "batch": 10**6, "staged": 1}, 1),

@@ -7,7 +7,7 @@ import pytest
 from pytest_django.plugin import DjangoDbBlocker
 
 from django_leasequeue.engine import clock
-from django_leasequeue.engine.runner import STEADY
+from django_leasequeue.engine.django_executor import STEADY
 
 from .filling import NOW, empty_database, fill, fill_queues
 from .regimes import Explaining, host_connection
@@ -34,5 +34,5 @@ def explaining(
                 yield Explaining(full_tables)
             return
         with host_connection() as connection, connection.transaction(force_rollback=True):
-            connection.execute(STEADY)
+            connection.execute(STEADY.outside.text)
             yield Explaining(connection)

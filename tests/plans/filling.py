@@ -203,9 +203,12 @@ REST = (
         '[]', %(now)s::timestamptz - n * interval '1 m', '' FROM generate_series(1, 2000) AS n""",
     """INSERT INTO leasequeue_operatoraction (at, user_id, username, source, action, project, queue, seqs, filters, counts, reason,
         detail) SELECT %(now)s, 'u', 'u', 's', 'discard', '', 'morgue', '{}', '', '{}', 'r', '{}' FROM generate_series(1, 5000) AS n""",
-    """INSERT INTO leasequeue_recurringtask (name, schedule, timezone, task, args, kwargs, backend, queue_name, enabled, from_settings,
-        next_tick_at, created_at) SELECT 't' || n, '* * * * *', 'UTC', 'x', '[]', '{}', 'default', 'busy', true, true,
+    """INSERT INTO leasequeue_recurringtask (service, name, schedule, timezone, task, args, kwargs, backend, queue_name, enabled, paused,
+        from_settings, last_error, next_tick_at, created_at)
+    SELECT 's', 't' || n, '* * * * *', 'UTC', 'x', '[]', '{}', 'default', 'busy', true, false, true, '',
         %(now)s::timestamptz + n * interval '1 m', %(now)s FROM generate_series(1, 1000) AS n""",
+    """INSERT INTO leasequeue_reaperterm (term, single, beat, holder, address, began_at, beat_at, duties)
+    VALUES (7, true, 7, 'a', 'local', %(now)s, %(now)s, '[]')""",
     """INSERT INTO leasequeue_claimwaiter (queue_id, node, size, joined_at, closes_at)
     SELECT 900001, 'w' || n, 10, %(now)s, %(now)s::timestamptz + interval '1 s' FROM generate_series(1, 50) AS n""",
     """INSERT INTO leasequeue_lakestage (part, staged_at, queue, key, data, source_seq)
@@ -243,7 +246,7 @@ def fill_queues(connection: psycopg.Connection[Any]) -> None:
 
 
 def fill_up(connection: psycopg.Connection[Any]) -> None:
-    """Put 600,000 ready jobs and 600,000 finished ones beside what ``fill`` made."""
+    """Put 600,000 ready jobs and 600,000 finished ones beside what ``fill`` made: with fewer the planner sorts them."""
     ready, done = ({"first": first, "count": 600_000} for first in (10_000_000, 20_000_000))
     given = {"now": NOW, "name": "many", "queue": IDS["busy"], "ranks": 3, "stale": False, "lane": 2}
     for text, jobs in ((JOBS, ready), (READY, ready), (JOBS, done), (RESULT, done)):

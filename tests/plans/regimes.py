@@ -7,15 +7,17 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from itertools import product
 from typing import Any
 
 import psycopg
 from psycopg import sql
 
-from django_leasequeue.engine import ConnectionExecutor, clock
+from django_leasequeue.engine import ConnectionExecutor, clock, exchange
+from django_leasequeue.engine.django_executor import STEADY, in_settings
 from django_leasequeue.engine.pool import connect, connection_parameters
-from django_leasequeue.engine.runner import STEADY, fetch_steadily
-from django_leasequeue.sql import bears_any_plan, statement
+from django_leasequeue.engine.runner import command_of, stands_alone
+from django_leasequeue.sql import keeps_host_settings, paths, statement
 
 from .filling import BATCH, NOW, fill, fill_queues
 
@@ -102,7 +104,7 @@ class Explaining(ConnectionExecutor):
         self.plans: list[Plan] = []
 
     def fetch(self, name: str, params: Mapping[str, Any]) -> list[tuple[Any, ...]]:
-        given = {"now": clock.current(), "autocommit": False, **params}
+        given = {"now": clock.current(), "autocommit": False, "alone": False, **params}
         self.plans.append(explain(self.connection, name, given))
         return super().fetch(name, params)
 
@@ -188,21 +190,26 @@ HOST = {
     "custom": "SET LOCAL plan_cache_mode = force_custom_plan",
 }
 
+#: Folders of statements that no connection of a host carries.
+OWN = ("worker", "reaper")
+
 #: What the readers of the log set.
 LOG = "SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = on"
 
 
 def host_connection() -> psycopg.Connection[Any]:
-    connection = psycopg.connect(**connection_parameters("default"), autocommit=True, prepare_threshold=2)
+    connection = psycopg.connect(**connection_parameters("default"), autocommit=True, prepare_threshold=None)
     # Compiling what a planner takes for expensive would only make the test slow.
     connection.execute("SET jit = off")
     return connection
 
 
 class Meter:
-    def __init__(self, connection: psycopg.Connection[Any], *, host: bool) -> None:
+    def __init__(self, connection: psycopg.Connection[Any], *, host: bool, bound: bool = False) -> None:
         self.connection = connection
         self.host = host
+        #: Whether values are literals of the statement, as Django's cursor writes them.
+        self.bound = bound
         found = connection.execute(
             "SELECT c.oid, c.relname FROM pg_class c LEFT JOIN pg_class o ON o.reltoastrelid = c.oid"
             " WHERE (c.relname LIKE 'leasequeue%' OR o.relname LIKE 'leasequeue%') AND c.relkind IN ('r', 'i', 't')"
@@ -217,12 +224,22 @@ class Meter:
         return dict(rows.fetchall())
 
     def _params(self, case: Case) -> dict[str, Any]:
-        given = {"now": NOW, "autocommit": False, "project": ""}
+        given = {"now": NOW, "autocommit": False, "alone": False, "project": ""}
         return {**dict.fromkeys(parameters(case.name)), **given, **case.params}
 
     def run(self, case: Case) -> list[tuple[Any, ...]]:
         if self.host and not case.name.startswith("lake/"):
-            return fetch_steadily(self.connection, case.name, self._params(case), inside=True, autocommit=False)
+            params = self._params(case)
+            if not self.bound:
+                alone = stands_alone(self.connection)
+                commands = in_settings(case.name, command_of(case.name, params, False, alone), alone)
+                found = exchange.fetch(self.connection, commands, len(commands) // 2, exchange.NEVER)
+                assert found is not None
+                return found
+            if not keeps_host_settings(case.name):
+                self.connection.execute(STEADY.outside.text)
+            bound = psycopg.ClientCursor(self.connection).execute(statement(case.name), params)
+            return bound.fetchall() if bound.description else []
         with psycopg.Cursor(self.connection) as cursor:
             cursor.execute(statement(case.name), self._params(case), binary=True)
             return cursor.fetchall() if cursor.description else []
@@ -260,9 +277,9 @@ class Keeper(Meter):
         return self._execute("", case)
 
     def _execute(self, how: str, case: Case) -> list[tuple[Any, ...]]:
-        if self.host and not bears_any_plan(case.name):
+        if self.host and not keeps_host_settings(case.name):
             # Also when it is run: what came between (autovacuum) may have ended the plan that was kept.
-            self.connection.execute(STEADY)
+            self.connection.execute(STEADY.outside.text)
         if case.log:
             self.connection.execute(LOG, prepare=False)
         text = execution(how, case.name, self._params(case))
@@ -276,7 +293,7 @@ def keepers(cases: Iterable[Case]) -> Iterator[dict[str, Keeper]]:
     with connect("default") as own, host_connection() as host:
         host.execute("SET plan_cache_mode = force_generic_plan")
         # Else psycopg deallocates everything at a rollback.
-        own.prepare_threshold = host.prepare_threshold = None
+        own.prepare_threshold = None
         found = {"own, kept": Keeper(own, host=False), "host, kept": Keeper(host, host=True)}
         for keeper in found.values():
             for case in cases:
@@ -284,27 +301,31 @@ def keepers(cases: Iterable[Case]) -> Iterator[dict[str, Keeper]]:
         yield found
 
 
-def measure_all(cases: list[Case]) -> Iterator[Measure]:
-    """Fill the empty tables and run every case under every regime, kept plans first: an analyze would end them."""
+def measure_all(cases: list[Case], statistics: Iterable[str], *, kept: bool) -> Iterator[Measure]:
+    """Fill the empty tables and run every case under these regimes, kept plans first: an analyze would end them."""
     with connect("default") as filler:
         fill_queues(filler)
         filler.execute("VACUUM (ANALYZE)")
-        with keepers(cases) as found:
+        with keepers(cases if kept else []) as found:
             fill(filler)
             for regime, keeper in found.items():
-                for case in cases:
+                for case in cases if kept else []:
                     yield keeper.measure(case, regime)
         filler.execute("VACUUM (ANALYZE)")
     with connect("default") as filler, connect("default") as own, host_connection() as host:
         ways = {"own": (Meter(own, host=False), "SELECT")}
         ways |= {f"host, {name}": (Meter(host, host=True), setting) for name, setting in HOST.items()}
-        for statistics, changes in STATISTICS.items():
-            for way, (meter, setting) in ways.items():
+        # The last: each run leaves dead rows behind, and these plans may read more of them.
+        bound = {"host, bound": (Meter(host, host=True, bound=True), HOST["custom"])}
+        for some, name in product((ways, bound), statistics):
+            for way, (meter, setting) in some.items():
                 with meter.connection.transaction(force_rollback=True):
-                    for change in (*changes, setting):
+                    for change in (*STATISTICS[name], setting):
                         meter.connection.execute(change)
                     for case in cases:
-                        if way != "host, custom" or bears_any_plan(case.name):
-                            yield meter.measure(case, f"{way}, {statistics}")
+                        if way == "host, bound" and paths()[case.name].parent.name in OWN:
+                            continue
+                        if way != "host, custom" or keeps_host_settings(case.name):
+                            yield meter.measure(case, f"{way}, {name}")
                 # What was taken back left pages behind of which the indexes of the log know nothing.
                 filler.execute("VACUUM leasequeue_leaseevent")

@@ -79,6 +79,15 @@ def test_jobs_under_limits(explaining: Explaining, size: int) -> None:
     check(explaining.plans, size)
 
 
+@pytest.mark.parametrize("size", SIZES)
+def test_jobs_of_rates_before_all_others(explaining: Explaining, size: int) -> None:
+    rate = LimitValues("often", rate=10_000, per_ms=1_000, burst=10_000)
+    explaining.run(engine.enqueue("other", [NewJob(limit=Limited(f"{n % 10}", rate)) for n in range(size)]))
+    assert len(explaining.run(engine.claim("other", "n", size, starts=size, others=False))) == size
+    assert explaining.plan("claim_mixed").root["Actual Rows"] == size
+    check(explaining.plans, size)
+
+
 def test_messages_with_what_is_held(explaining: Explaining) -> None:
     """No index names the held ones: the live claims of the queue do."""
     explaining.run(engine.claim("other", "n", 100))

@@ -12,9 +12,9 @@ import pytest
 from django.db import connection, transaction
 
 from django_leasequeue import BufferedQueue, Heartbeat, Queue, engine, exceptions
+from django_leasequeue.engine import AsyncConnectionExecutor
 from django_leasequeue.exceptions import InvalidOption, JobNotFound, LeaseLost, QueueClosed, StorageError
 from django_leasequeue.models import StoredJob as JobRow
-from django_leasequeue.queue import flush
 from tests.support.threads import ThreadResult, in_thread
 from tests.support.waiting import aeventually
 
@@ -24,7 +24,7 @@ def jqueue(name: str = "jobs", node: str = "worker-1", **options: Any) -> Queue:
 
 
 @pytest.mark.django_db(transaction=True)
-class TestJ6Version:
+class TestVersion:
     def test_a_snapshot_takes_no_lock(self) -> None:
         queue = jqueue()
         receipt = queue.enqueue(1)
@@ -72,7 +72,7 @@ class TestJ6Version:
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.usefixtures("native")
-class TestJ3Heartbeat:
+class TestHeartbeat:
     async def test_beats_while_the_body_runs_and_stops_on_exit(self) -> None:
         queue = jqueue()
         await queue.aenqueue(1)
@@ -110,7 +110,7 @@ class TestJ3Heartbeat:
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.usefixtures("native")
-class TestJ5GroupCommit:
+class TestGroupCommit:
     async def test_concurrent_calls_share_transactions(self) -> None:
         queue = jqueue(log_enqueued=False)
         await queue.acreate()
@@ -221,25 +221,25 @@ class TestJ5GroupCommit:
                 await aeventually(lambda: heart.job.deadline > job.deadline, "the beating")
             await buffer.aack(job)
 
-    @pytest.mark.parametrize(("cause", "tries"), [
-        (psycopg.errors.DeadlockDetected(), 3),  # nothing has happened
+    @pytest.mark.parametrize(("cause", "fails"), [
+        (psycopg.errors.DeadlockDetected(), 2),  # nothing has happened
         (psycopg.OperationalError("gone"), 1),  # what was sent may have happened: it is not sent again
     ], ids=["deadlock", "lost"])  # fmt: skip
-    async def test_after_a_deadlock_it_tries_again(self, cause: psycopg.Error, tries: int, monkeypatch: Any) -> None:
-        sent = []
-        carry_out = flush.arun
+    async def test_after_a_deadlock_it_tries_again(self, cause: psycopg.Error, fails: int, monkeypatch: Any) -> None:
+        failed = []
+        fetch = AsyncConnectionExecutor.fetch
 
-        async def sometimes(operation: Any, using: str) -> Any:
-            sent.append(1)
-            if len(sent) < 3:
-                raise StorageError("away", cause)
-            return await carry_out(operation, using)
+        async def sometimes(self: AsyncConnectionExecutor, name: str, params: Any) -> Any:
+            if len(failed) < 2:
+                failed.append(name)
+                raise cause
+            return await fetch(self, name, params)
 
         async with BufferedQueue(jqueue()) as buffer:
-            monkeypatch.setattr(flush, "arun", sometimes)
+            monkeypatch.setattr(AsyncConnectionExecutor, "fetch", sometimes)
             answers = await asyncio.gather(*(buffer.aenqueue(n) for n in range(5)), return_exceptions=True)
-        assert len(sent) == tries
-        if tries == 3:
+        assert len(failed) == fails
+        if fails == 2:
             assert [answer.status for answer in answers] == ["queued"] * 5  # type: ignore[union-attr]  # or this fails
         else:
             assert [getattr(answer, "cause", None) for answer in answers] == [cause] * 5

@@ -1,4 +1,4 @@
-"""P5 and P7 to P11 of the Python door: what runs handlers, and what they and others hear of it."""
+"""Consumers: what runs handlers, and what they and others hear of it."""
 
 import threading
 from collections import Counter
@@ -10,7 +10,7 @@ import pytest
 
 from django_leasequeue import Consumer, Queue, signals
 from django_leasequeue.exceptions import InvalidOption
-from django_leasequeue.queue.consumer import Execution
+from django_leasequeue.queue.function_handler import Execution
 from django_leasequeue.tasks import FailForGood
 from django_leasequeue.worker.control import JobControl
 from tests.queue.conftest import jobqueue, states
@@ -45,7 +45,7 @@ def said(heard: list[tuple[str, dict[str, Any]]]) -> list[str]:
     return [name for name, _ in heard]
 
 
-class TestP7Stalled:
+class TestStalled:
     @pytest.mark.slow
     def test_hung_runs_are_given_up_one_after_the_other(self, consume: Any) -> None:
         queue = jobqueue(max_deliveries=1, lease_ms=600_000)
@@ -106,7 +106,7 @@ class TestLife:
             eventually(lambda: consumer._worker._reaper.leading, "leading")  # type: ignore[union-attr]  # it runs
 
 
-class TestP11Events:
+class TestEvents:
     def test_of_a_job_that_completes(self, consume: Any, heard: Any) -> None:
         queue = jobqueue()
         consume(queue, lambda job: {"n": job.payload})

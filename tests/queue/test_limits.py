@@ -10,6 +10,10 @@ from django_leasequeue import BufferedQueue, Limit, NewJob, Queue, engine, tasks
 from django_leasequeue.exceptions import InvalidOption
 from django_leasequeue.models import FlowTurn, LimitKey, StoredJob
 from django_leasequeue.queue import enqueue as producer
+from django_leasequeue.queue.flush import CLAIM, END, RELEASE, Call, Claiming, flush
+from django_leasequeue.queue.outcomes import ClaimedJob
+from django_leasequeue.queue.serializers import JSON
+from tests.engine.flow import differences as verified
 from tests.queue.conftest import jobqueue
 
 pytestmark = pytest.mark.django_db
@@ -138,3 +142,69 @@ def test_a_key_that_goes_from_hand_to_hand(hands: int, monkeypatch: pytest.Monke
     queued = hands < producer.TRIES - 1
     assert receipt.status == ("queued" if queued else "duplicate")
     assert [job.seq for job in StoredJob.objects.all() if job.data == "mine"] == ([receipt.seq] if queued else [])
+
+
+# A buffer folds calls into transactions of several statements
+
+
+def _folded(queue: Queue, *calls: Call[Any]) -> list[Any]:
+    engine.run(flush(queue, JSON, calls))
+    return [call.answer for call in calls]
+
+
+def _ack(job: ClaimedJob) -> Call[Any]:
+    return Call(END, engine.Ending(job.seq, job.token), job)
+
+
+def _nack(job: ClaimedJob, delay_ms: int = 0) -> Call[Any]:
+    return Call(RELEASE, engine.Release(job.seq, job.token, delay_ms), job)
+
+
+def _next(queue: Queue) -> list[int]:
+    return [job.payload["n"] for job in queue.claim(10, lease_ms=60_000)]
+
+
+@pytest.fixture
+def customers() -> Queue:
+    """Two customers with two jobs each, of which one may run at a time."""
+    queue = Queue("mail")
+    queue.enqueue_many([NewJob({"id": n % 2, "n": n}, limit=CUSTOMER) for n in range(4)])
+    return queue
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("delay_ms", [0, 5_000])
+def test_a_job_that_goes_back_in_the_transaction_of_an_ack_stays_under_its_limit(
+    customers: Queue, delay_ms: int, clock: Any
+) -> None:
+    first, second = customers.claim(10)
+    _folded(customers, _ack(first), _nack(second, delay_ms))
+    assert not verified()
+    # Who is tried again later gives its slot away.
+    assert _next(customers) == ([1, 2] if delay_ms == 0 else [2, 3])
+    clock.advance(seconds=10)
+    assert _next(customers) == []
+    assert not verified()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_lease_that_expires_in_the_transaction_of_an_ack_keeps_its_job_under_its_limit(
+    customers: Queue, clock: Any
+) -> None:
+    (first,) = customers.claim(1)
+    (second,) = customers.claim(1, lease_ms=1_000)
+    clock.advance(seconds=2)
+    _, jobs = _folded(customers, _ack(first), Call(CLAIM, Claiming(10, None, None)))
+    assert second.seq in [job.seq for job in jobs]
+    running = [job.payload["id"] for job in jobs + customers.claim(10)]
+    assert sorted(running) == [0, 1]
+    assert not verified()
+
+
+@pytest.mark.django_db(transaction=True)
+async def test_coroutines_that_ack_and_nack_at_the_same_moment(customers: Queue) -> None:
+    async with BufferedQueue(customers) as buffered:
+        first, second = await buffered.aclaim(10)
+        await asyncio.gather(buffered.aack(first), buffered.anack(second, delay_ms=0))
+        jobs = await buffered.aclaim(10)
+    assert [job.payload["n"] for job in jobs] == [1, 2]

@@ -17,7 +17,7 @@ def codeq(name: str = "work", **options: Any) -> Queue:
     return Queue(name, preset="codeq", node="worker-1", **options)
 
 
-class TestQ7Submit:
+class TestSubmit:
     def test_a_repeat_returns_the_stored_record(self) -> None:
         queue = codeq()
         queue.enqueue(1, key="done")
@@ -45,7 +45,7 @@ class TestQ7Submit:
         assert queue.get_result("k") == 1
 
 
-class TestQ9Tenants:
+class TestTenants:
     def test_tenants_never_see_each_others_jobs(self) -> None:
         ours, theirs = codeq(project="ours"), codeq(project="theirs")
         seq = ours.enqueue("secret", key="k").seq

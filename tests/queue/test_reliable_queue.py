@@ -102,7 +102,7 @@ def listening(dsn: str) -> int:
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.usefixtures("native")
-class TestP6RequestResponse:
+class TestRequestResponse:
     def test_returns_the_result(self) -> None:
         queue = jobqueue()
         with serves(queue):
@@ -251,7 +251,9 @@ class TestP6RequestResponse:
         answers = await asyncio.gather(*tasks)
         assert (len(answers), answers.count(None)) == (callers, callers - 6)
 
-    def test_a_caller_that_leaves_leaves_no_trace(self, test_dsn: str) -> None:
+    def test_a_caller_that_leaves_leaves_no_trace(self, test_dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        for seconds in ("CHANNEL_LINGER", "IDLE_CLOSE", "HEARTBEAT"):
+            monkeypatch.setattr(f"django_leasequeue.notify.listener.{seconds}", 0.1)
         queue = jobqueue()
         hub = get_hub(queue.using)
         for _ in range(3):
@@ -280,7 +282,7 @@ def kill_listeners(dsn: str) -> None:
         )
 
 
-class TestP12Serializers:
+class TestSerializers:
     def _round_trip(self, queue: Queue, value: Any) -> Any:
         receipt = queue.enqueue(value)
         [job] = queue.claim()
@@ -320,7 +322,7 @@ class TestP12Serializers:
 
 
 @pytest.mark.django_db(transaction=True)
-class TestP13OneTransaction:
+class TestOneTransaction:
     def test_state_result_removal_and_notification_together(self, test_dsn: str) -> None:
         queue = jobqueue()
         queue.enqueue(1, key="id", reply_to="p13")

@@ -4,7 +4,8 @@ from contextlib import contextmanager
 import pytest
 
 from django_leasequeue.engine import clock as engine_clock
-from django_leasequeue.reaper.reaper import Duty, Reaper, _registered
+from django_leasequeue.reaper import Duty, Reaper
+from django_leasequeue.reaper.reaper import _registered
 
 
 @contextmanager

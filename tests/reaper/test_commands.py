@@ -14,7 +14,7 @@ from django_leasequeue.engine.flow.declared import Limited
 from django_leasequeue.engine.queues import declared
 from django_leasequeue.exceptions import InvalidOption
 from django_leasequeue.models import LeaseEvent, Queue, RecurringTask, Worker
-from django_leasequeue.reaper import Reaper, concerns
+from django_leasequeue.reaper import Reaper, status
 from django_leasequeue.reaper.concerns import BOUNDS
 from tests.engine.helpers import claim, enqueue, make, open_transaction, put
 from tests.support.commands import said
@@ -38,11 +38,14 @@ def refused(*arguments: str) -> str:
     return str(error.value)
 
 
-def test_missing_queues_are_made_and_named_options_are_set(settings) -> None:
+def test_an_unknown_preset_is_refused(settings) -> None:
     declare(settings, mail={"preset": "celery"})
     with pytest.raises(InvalidOption, match="not a preset"):
         declared.drift("default")
     assert "not a preset" in refused("sync")
+
+
+def test_missing_queues_are_made_and_named_options_are_set(settings) -> None:
     declare(settings, mail={"preset": "codeq", "lease_ms": 5_000}, plain={}, old={"max_deliveries": 4})
     make("old", preset="zaqar", lease_ms=70_000)
     found = {str(item) for item in declared.drift("default")}
@@ -53,10 +56,14 @@ def test_missing_queues_are_made_and_named_options_are_set(settings) -> None:
     assert (mail.requeue, mail.lease_ms) == ("back", 5_000)
     assert (plain.dead_letter, plain.lease_ms) == ("self", 60_000), "the default preset"
     assert (old.max_deliveries, old.lease_ms, old.durability) == (4, 70_000, "fsync"), "the rest stays"
+
+
+def test_a_declared_type_that_differs_is_left_and_named(settings) -> None:
+    make("plain")
     declare(settings, plain={"type": "log"}, fresh={})
     (blocked, _) = declared.apply("default")
     assert blocked.blocked is not None
-    assert Queue.objects.get(name="plain").type == "queue", "a type cannot be changed"
+    assert Queue.objects.get(name="plain").type == "queue"
     assert Queue.objects.filter(name="fresh").exists()
     assert refused("sync") == "Left as they are: plain."
 
@@ -115,7 +122,7 @@ def test_list() -> None:
     assert "paused" in command("list")
 
 
-def test_show_pause_and_resume() -> None:
+def test_show_tells_counts_and_options() -> None:
     make("mail", preset="codeq")
     put(2, queue="mail")
     text = command("show", "mail")
@@ -123,13 +130,22 @@ def test_show_pause_and_resume() -> None:
     assert '  requeue = "back"  (default "original")\n' in text
     answer = json.loads(command("show", "mail", "--json"))
     assert (answer["ready"], answer["config"]["lease_ms"]) == (2, 300_000)
-    assert "There is no queue 'letters'" in refused("show", "letters")
+
+
+def test_a_queue_that_is_not_there_is_refused() -> None:
+    make("mail")
+    for word in ("show", "pause"):
+        assert "There is no queue 'letters'" in refused(word, "letters")
     assert "in project 'shop'" in refused("show", "mail", "--project", "shop")
+
+
+def test_pause_and_resume() -> None:
+    make("mail")
+    put(1, queue="mail")
     assert command("pause", "mail") == "mail is paused\n"
     assert claim(1, queue="mail") == []
     assert command("resume", "mail") == "mail goes on\n"
     assert len(claim(1, queue="mail")) == 1
-    assert "There is no queue" in refused("pause", "letters")
 
 
 def test_set() -> None:
@@ -174,14 +190,14 @@ def test_all_is_well(reaper: Reaper, clock) -> None:
     reaper.tick()
     clock.advance(minutes=1)
     worker(clock, seen=20)
-    found = concerns.look("default")
+    found = status.read_status("default")
     assert found.problems == []
     assert found.leader is not None
     assert [(row.queue, row.ready, row.in_flight) for row in found.queues] == [("work", 3, 0)]
     assert (found.workers[0].running, found.workers[0].seen) == (1, 20.0)
     assert found.log.free >= 3
     text = said("leasequeue_status", "--check")
-    for part in ("Reaper: leads from local", "work", "w1", "20 s ago", "report", "@daily"):
+    for part in ("leads from local, term 1", "work", "w1", "20 s ago", "last claim", "report", "@daily"):
         assert part in text
     assert "To look at" not in text
 
@@ -194,12 +210,12 @@ def test_what_deserves_attention(clock) -> None:
     RecurringTask.objects.create(name="late", **late)
     RecurringTask.objects.create(name="off", enabled=False, **late)
     rows(LeaseEvent).create(id=10**12, txid=1, occurred_at=clock.now, queue_id=1, low=1, high=1, seqs=[1], kind=1)
-    text = "\n".join(concerns.look("default").problems)
+    text = "\n".join(status.read_status("default").problems)
     for part in (
         "No reaper leads",
         "Worker w1 was not seen for 31 s.",
-        "No worker listens to work, and jobs are ready.",
-        "Recurring tasks are late: late.",
+        "Nobody claims from work (last claim: never), and jobs are ready.",
+        "Recurring task late is 1 min 30 s overdue",
         "1 events of the lease log are in its default partition",
     ):
         assert part in text
@@ -217,7 +233,7 @@ def test_a_transaction_that_is_open_for_long() -> None:
         other.connection.execute("SET application_name = 'reporting'")
         other.run(engine.enqueue("work", [engine.NewJob()]))
         assert "A transaction of reporting (pid" in "\n".join(
-            concerns.look("default", bounds=BOUNDS._replace(transaction=-1)).problems
+            status.read_status("default", bounds=BOUNDS._replace(transaction=-1)).problems
         )
 
 
@@ -225,24 +241,25 @@ def test_a_queue_that_no_worker_serves_or_that_waits_too_long(reaper: Reaper, cl
     make("a")
     make("orphaned", project="shop")
     make("slow")
-    put(3, queue="orphaned", project="shop")
+    put(3, queue="orphaned", project="shop", name="shop.tasks.send")
     put(2, queue="slow")
     reaper.tick()
     worker(clock, seen=0)
     rows(Worker).update(queues=["slow"])
-    assert concerns.look("default", size=1).problems == [
-        "No worker listens to shop/orphaned, and jobs are ready. Start 'manage.py runworker --queues orphaned'."
+    start = "Start `manage.py runworker --queues orphaned --project shop`."
+    assert status.read_status("default", size=1).problems == [
+        f"No worker listens to shop/orphaned, and tasks are ready. {start}"
     ]
     clock.advance(minutes=31)
     rows(Worker).update(seen_at=clock.now)
-    found = "\n".join(concerns.look("default", size=1).problems)
+    found = "\n".join(status.read_status("default", size=1).problems)
     assert "Jobs of slow have been ready for 31 min: its workers do not keep up." in found
     assert "of slow" not in said("leasequeue_status", "--waiting", "3600")
     with pytest.raises(CommandError, match="take 0 to"):
         said("leasequeue_status", "--late", "-1")
     with pytest.raises(CommandError, match="--size must be"):
         said("leasequeue_status", "--size", "0")
-    assert len(concerns.look("default", size=2).queues) == 2
+    assert len(status.read_status("default", size=2).queues) == 2
 
 
 def test_projects_and_json(reaper: Reaper, clock) -> None:
@@ -263,6 +280,6 @@ def test_limits_that_jobs_wait_for(clock) -> None:
     free = NewJob(limit=Limited("b", LimitValues("free", concurrency=9)))
     enqueue(*[NewJob(limit=Limited("a", LimitValues("one", concurrency=1))) for _ in range(3)], free)
     assert len(claim(9)) == 2
-    (line,) = concerns.look("default").limits
-    assert line == concerns.LimitLine("one", "1 at a time", keys=1, waiting=2, taken=1)
+    (line,) = status.read_status("default").limits
+    assert line == status.LimitLine("one", "1 at a time", keys=1, waiting=2, taken=1)
     assert "Limits that jobs wait for" in said("leasequeue_status")

@@ -13,7 +13,7 @@ from django_leasequeue.engine import Ending, Failure, NewJob, Release
 from django_leasequeue.engine.queues import stats
 from django_leasequeue.engine.topics import topics
 from django_leasequeue.models import Attempt, JobResult, LiveJob, QueueFloor, QueueRank, QueueStat, StoredJob, Worker
-from django_leasequeue.reaper import Turn
+from django_leasequeue.reaper import DutyRun
 from tests.engine.helpers import NODE, claim, enqueue, kinds, make, one, open_transaction, put, seqs, state
 from tests.reaper.conftest import leading
 from tests.support.heard import connected
@@ -29,20 +29,20 @@ def worker(node: str, **fields: Any) -> Worker:
 def short_turns(monkeypatch: pytest.MonkeyPatch, statements: int) -> None:
     """A turn is over after so many statements."""
     counts: dict[int, int] = {}
-    fetch = Turn.fetch
+    fetch = DutyRun.fetch
 
-    def counted(turn: Turn, name: str, params: Any = None) -> Any:
+    def counted(turn: DutyRun, name: str, params: Any = None) -> Any:
         counts[id(turn)] = counts.get(id(turn), 0) + 1
         return fetch(turn, name, params)
 
-    def new(turn: Turn, *given: Any) -> None:
+    def new(turn: DutyRun, *given: Any, **named: Any) -> None:
         counts.pop(id(turn), None)
-        init(turn, *given)
+        init(turn, *given, **named)
 
-    init = Turn.__init__
-    monkeypatch.setattr(Turn, "__init__", new)
-    monkeypatch.setattr(Turn, "over", property(lambda turn: counts.get(id(turn), 0) > statements))
-    monkeypatch.setattr(Turn, "fetch", counted)
+    init = DutyRun.__init__
+    monkeypatch.setattr(DutyRun, "__init__", new)
+    monkeypatch.setattr(DutyRun, "over", property(lambda turn: counts.get(id(turn), 0) > statements))
+    monkeypatch.setattr(DutyRun, "fetch", counted)
 
 
 def test_expired_leases_and_due_jobs_come_back_in_every_queue(reaper, clock) -> None:
@@ -178,7 +178,7 @@ def test_workers_that_died_are_forgotten_after_an_hour(reaper, clock, caplog) ->
     clock.advance(minutes=2)
     reaper.tick()
     assert [row.node for row in Worker.objects.all()] == ["alive"]
-    assert "not seen any more: dead" in caplog.text
+    assert "no longer seen: dead" in caplog.text
 
 
 def test_queues_that_are_gone_leave_nothing(reaper, clock) -> None:

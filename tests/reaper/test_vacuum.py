@@ -7,8 +7,7 @@ import pytest
 from django.db import connection
 
 from django_leasequeue.engine import clock as engine_clock
-from django_leasequeue.reaper import tables
-from django_leasequeue.reaper.reaper import Duty, Reaper
+from django_leasequeue.reaper import Duty, Reaper, tables
 from tests.engine.helpers import make, open_transaction, put
 from tests.reaper.conftest import leading
 
@@ -101,7 +100,7 @@ def test_another_vacuum_is_not_waited_for(reaper: Reaper, clock: engine_clock.Cl
 def test_a_role_that_does_not_own_the_tables_asks_for_no_vacuum(reaper: Reaper, clock: engine_clock.Clock) -> None:
     make()
     leave_dead(MANY)
-    own, refused = reaper._election.connection, list[str]()
+    own, refused = reaper._shift.connection, list[str]()
     own.add_notice_handler(lambda diagnostic: refused.append(diagnostic.message_primary or ""))
     own.execute("CREATE ROLE tests_reaper")
     try:

@@ -85,6 +85,7 @@ class Soak:
             readers=READERS,
             workers=WORKERS,
         )
+        self.machine.watch(self._oracle.incidents.crowded)
         with ExitStack() as stack:
             stack.enter_context(disk)
             if disk.why_not:
@@ -145,6 +146,7 @@ class Soak:
         crew.add("readers", "-m", "tests.soak.readers", url)
         crew.add("late", "-m", "tests.soak.consumers", "late", str(self.given.seed))
         crew.add("producers", "-m", "tests.soak.producers", str(self.given.seed), url)
+        crew.add(plan.FOLDED, "-m", "tests.soak.consumers", "folded", str(self.given.seed))
         self._healer = Healer(self._server.connect, self._witness, self.given.seed)
         self._healer.start()
         self._faults = Faults(self._server, self._far, clock, crew, self._proxies, self._witness, self._tell)
@@ -234,7 +236,7 @@ class Soak:
                 self._faults.trouble.append(f"{still}, and count as lost: the end may need more time (--drain)")
             self._healer.over.set()
             self._healer.join()
-            if not self._crew.dismiss(*WORKERS, "late", "web1", "web2", "http"):
+            if not self._crew.dismiss(*WORKERS, "late", plan.FOLDED, "web1", "web2", "http"):
                 self._faults.trouble.append("a process did not end when it was asked to, with nothing to do")
             # The readers read what the last of them wrote.
             time.sleep(3)

@@ -1,11 +1,12 @@
-"""The consumers that are no workers of ours: ``python -m tests.soak.consumers late SEED``, or ``stream|claims URL``.
+"""The consumers that are no workers of ours: ``tests.soak.consumers late|folded SEED``, or ``stream|claims URL``.
 
-*late*: they ack late where that is accepted, and settle what is not theirs. *stream* and *claims*: workers over HTTP
-with the client that we give to others.
+*late*: they ack late where that is accepted, and settle what is not theirs. *folded*: coroutines that share a
+``BufferedQueue``. *stream* and *claims*: workers over HTTP with the client that we give to others.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import random
 import sys
@@ -15,12 +16,13 @@ import time
 import django
 from django.db import Error, connection
 
-from django_leasequeue import engine
+from django_leasequeue import BufferedQueue, Queue, engine
 from django_leasequeue.client import Client, ClientJob, Worker
 from django_leasequeue.engine import parse_lease_id
 from django_leasequeue.exceptions import LeaseQueueError
 
 from .evidence import LEASE_MS, SECOND, lease, monotonic, witness, work_until_told
+from .promises import NOTICE
 
 logger = logging.getLogger("tests.soak.consumers")
 
@@ -29,6 +31,8 @@ QUEUE, LATE_MS, CONSUMERS = "late", 1_000, 3
 HELD, OFTEN, FORGED = (0.05, 0.7, 1.3, 2.2), (6, 1, 2, 2), 0.4
 #: Seconds between looks whether the lease is lost.
 LOOK = 0.02
+#: The queue of those that share a buffer; the seconds for which each holds a job, and how often it gives one back.
+FOLDED, FOLDERS, BRIEF, GIVEN_BACK = "folded", 10, (0.0, 0.002, 0.05), 0.2
 
 stop = threading.Event()
 
@@ -82,6 +86,45 @@ class Consumer(threading.Thread):
         witness().say("forged", number, name, str(engine.run(operation).outcomes[job.seq]))
 
 
+class Folders(threading.Thread):
+    def __init__(self, seed: int) -> None:
+        super().__init__(name="folders", daemon=True)
+        self._seed = seed
+
+    def run(self) -> None:
+        while not stop.is_set():
+            try:
+                asyncio.run(self._fold())
+            except (Error, LeaseQueueError) as error:  # before there was a buffer
+                logger.info("%s", " ".join(str(error).split())[:200])
+                stop.wait(0.2)
+
+    async def _fold(self) -> None:
+        async with BufferedQueue(Queue(FOLDED)) as queue:
+            dices = [random.Random(f"{self._seed}/folded/{place}") for place in range(FOLDERS)]
+            await asyncio.gather(*(self._consume(queue, dice) for dice in dices))
+
+    async def _consume(self, queue: BufferedQueue, dice: random.Random) -> None:
+        while not stop.is_set():
+            jobs = []
+            try:
+                for job in (jobs := await queue.aclaim()):
+                    number, thread = job.payload["job"], threading.get_native_id()
+                    claimed, ends = lease(job.deadline)
+                    if time.monotonic_ns() > ends - NOTICE:
+                        continue  # the answer came late
+                    witness().say("start", number, job.seq, job.deliveries, job.token, claimed, ends, thread, FOLDED)
+                    await asyncio.sleep(dice.choice(BRIEF))
+                    back = dice.random() < GIVEN_BACK
+                    witness().say("end", number, job.token, "raised" if back else "done", thread)
+                    await (queue.anack(job, delay_ms=dice.choice([0, 20])) if back else queue.aack(job))
+            except (Error, LeaseQueueError) as error:
+                logger.info("%s", " ".join(str(error).split())[:200])
+                jobs = []
+            if not jobs:
+                await asyncio.sleep(0.1)
+
+
 def handle(job: ClientJob) -> None:
     """Run one job; say what it sees. When it is told that its lease is lost it stops, or (stubborn) goes on."""
     number, seconds, stubborn = job.data["job"], job.data["seconds"], job.data["stubborn"]
@@ -104,9 +147,10 @@ def handle(job: ClientJob) -> None:
 def main(way: str, what: str) -> None:
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
     logging.getLogger("httpx").setLevel(logging.WARNING)
-    if way == "late":
+    if way in ("late", "folded"):
         django.setup()
-        work_until_told([Consumer(place, int(what)) for place in range(CONSUMERS)], stop)
+        late = [Consumer(place, int(what)) for place in range(CONSUMERS)]
+        work_until_told(late if way == "late" else [Folders(int(what))], stop)
         return
     witness()
     with Client(what) as client:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from .evidence import SECOND, TIMEOUT
 from .incidents import Incidents
-from .promises import EARLY_WAKE, EFFECTS, MISSED, STEP_AGAIN, STEP_LATE, Broken
+from .promises import EARLY_WAKE, EFFECTS, MISSED, PAID_LATE, STEP_AGAIN, STEP_LATE, Broken
 from .runs import CLOCKS, Leases, Registry, Run
 
 #: What an event may take to be there for those that wait, and how far times of two clocks may be apart.
@@ -39,6 +40,8 @@ class Durables:
         #: When each event was tried to be emitted, and when that was answered.
         self._emitted: dict[tuple[int, int], tuple[int, int]] = {}
         self._counted: dict[tuple[int, int], int] = {}
+        #: What cancelled jobs had paid when the cancel was answered, with when they were tried, and when that was.
+        self._paid: dict[int, tuple[int, int, int]] = {}
         self.steps = self.suspensions = 0
 
     def finish(self) -> Iterator[Broken]:
@@ -48,6 +51,17 @@ class Durables:
             owed = found.kind == "atomic" and job is not None and (job.over or (job.owed and job.done))
             if self._counted and (count > 1 or (owed and count != 1 and not self._lost(found))):
                 yield self._breaks(EFFECTS, found.passed, number, place, f"left {count} rows")
+
+        totals = Counter[int]()
+        for (number, _), count in self._counted.items():
+            totals[number] += count
+        for number, (tried, at, paid) in self._paid.items() if self._counted else ():
+            yield from self._paid_late(number, tried, at, paid, totals[number])
+
+    def _paid_late(self, number: int, tried: int, at: int, paid: int, left: int) -> Iterator[Broken]:
+        if left != paid and not self._incidents.may_be_lost(tried, at):
+            fault = self._incidents.explain(tried, at)
+            yield Broken(PAID_LATE, at, fault, f"job {number} had {paid} rows when it was taken out, and has {left}")
 
     # Evidence
 
@@ -99,6 +113,10 @@ class Durables:
         found, run = self._places[number, place], self._registry.run(number, who, claim)
         if count != 1 and run is not None and not self._incidents.may_be_lost(run.start, at) and not self._lost(found):
             yield self._breaks(EFFECTS, at, number, place, f"had {count} rows when it had passed")
+
+    def paid(self, at: int, who: str, number: int, tried: int, count: int, later: int) -> Iterator[Broken]:
+        self._paid[number] = (tried, at, count)
+        yield from self._paid_late(number, tried, at, count, later)
 
     def effects(self, at: int, who: str, rows: list[tuple[int, int, int]]) -> None:
         self._counted.update({(number, place): count for number, place, count in rows})

@@ -28,11 +28,13 @@ comes       a durable job, before a part      job, place, claim, kind, seconds
 did, passed the same, within a step; after it job, place, claim, what it returns, or got
 suspended   the same, when it ends there      job, place, claim
 effect      the same, after an atomic step    job, place, claim, rows that are there
+paid        who has cancelled a running job   job, when it was tried first, its rows at the answer, and a second later
 answer      a caller that got its answer      job, whether it is the right one
 start       a handler, first thing            job, seq, delivery, claim, claimed, deadline, thread, queue, whether alone
 told        the same, when its lease is lost  job, claim, reason
 end         the same, last thing              job, claim, how (done, raised, stopped), thread
-last        the same, before its process ends job, claim, cause
+last        the same, before the process ends job, claim, cause, whether a suspect could have one of its own
+            of its worker
 put         a writer, before a transaction    topic, [item, ...]
 kept        the same, after COMMIT            topic, [item, ...]
 dropped     the same, after a rollback        topic, [item, ...]
@@ -77,8 +79,8 @@ from . import clock
 
 Entry = list[Any]
 
-#: The roles and directory of a process of the soak, in its environment.
-DIRECTORY, ROLE = "SOAK_DIRECTORY", "SOAK_ROLE"
+#: The roles and directory of a process of the soak, in its environment; and who its worker is, where it runs a suspect.
+DIRECTORY, ROLE, WORKER = "SOAK_DIRECTORY", "SOAK_ROLE", "SOAK_WORKER"
 #: Leases of the soak's queues in ms: short, so that much happens.
 LEASE_MS = 4_000
 #: The same of the queue whose workflows are cancelled: long enough for workers to hear of that by nothing else.
@@ -96,10 +98,15 @@ class Witness:
     """Writes what one process has to say. Every entry is one write to a file opened with O_APPEND."""
 
     def __init__(self, directory: Path, role: str) -> None:
-        self.who = f"{os.getpid()}.{secrets.token_hex(3)}"
-        path = directory / f"{role}.{self.who}.jsonl"
+        name = f"{os.getpid()}.{secrets.token_hex(3)}"
+        worker = os.environ.get(WORKER, "")
+        #: Whether this process runs a suspect: what it says, its worker says.
+        self.apart = worker.startswith(f"{os.getppid()}.")
+        self.who = worker if self.apart else name
+        path = directory / f"{role}.{name}.jsonl"
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        self.say("hello", role, os.getpid())
+        if not self.apart:
+            self.say("hello", role, os.getpid())
 
     def say(self, kind: str, *values: Any) -> int:
         now = time.monotonic_ns()

@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from django_leasequeue.tasks import Workflow, chain, chord, group
+from django_leasequeue import NewJob, Queue
+from django_leasequeue.tasks import Limit, Workflow, chain, chord, group
 
 from . import tasks
 from .evidence import HALTED, SECOND, witness
@@ -14,6 +15,8 @@ from .load import Producer, stop
 
 #: Keys of which there is one job at a time, of each producer; and those of two, which producers share.
 OWN, SHARED = 3, ("a", "b", "c")
+#: Of the jobs for those who share a buffer: one at a time of each of so many keys.
+FOLD, FOLDS = Limit("fold:{key}", concurrency=1), 6
 #: How often something of a transaction, or a workflow, fails until it is healed, or is rolled back.
 DOOMED, ROLLED_BACK = 0.2, 0.15
 
@@ -92,7 +95,8 @@ class FlowProducer(Producer):
         self.commit(named, lambda: [call() for call in calls], ROLLED_BACK)
 
     def paced(self) -> None:
-        numbers = self.some(1, 8)
+        # So many that some wait most of the time, and what gathers is not too much for the end.
+        numbers = self.some(1, 12)
         bound = tasks.work.using(queue_name="sure", limit=tasks.PACE)
         witness().say("paced", numbers, tasks.RATE, tasks.PER * SECOND)
         named = [[number, "sure", "limited"] for number in numbers]
@@ -112,6 +116,13 @@ class FlowProducer(Producer):
         for number, result in list(zip(numbers, results, strict=True))[1:]:
             witness().say("recall", [number])
             witness().say("recalled" if result.cancel() else "stays", [number])
+
+    def folds(self) -> None:
+        key, numbers = self.dice.randrange(FOLDS), self.some(1, 6)
+        witness().say("under", [[number, f"fold:{key}", 1, False] for number in numbers])
+        jobs = [NewJob({"job": number, "key": key}, limit=FOLD) for number in numbers]
+        named = [[number, "folded", "limited"] for number in numbers]
+        self.commit(named, lambda: Queue("folded").enqueue_many(jobs), ROLLED_BACK)
 
     # Workflows
 

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from .evidence import SECOND
 from .incidents import FOR_EVER, Incidents
 from .ledgers import seconds
+from .pace import KEPT, LATE, PART, PARTS, Pace
 from .promises import (
     ACCEPTED,
     CROWDED,
@@ -21,6 +22,7 @@ from .promises import (
     RATE,
     RECALLED,
     SEEING,
+    STARVED,
     TWICE_QUEUED,
     Broken,
 )  # fmt: skip
@@ -40,21 +42,6 @@ class Key:
     last: tuple[int, int, int] = (-1, 0, 0)
 
 
-#: How long after its claim a worker may start a job under a rate.
-LATE = SECOND // 25
-
-
-@dataclass(slots=True)
-class Pace:
-    #: Starts, and the nanoseconds in which so many are allowed.
-    rate: int
-    per: int
-    tries: dict[int, int] = field(default_factory=dict)
-    starts: dict[int, int] = field(default_factory=dict)
-    #: The last starts, one more than are allowed in that time.
-    last: list[int] = field(default_factory=list)
-
-
 class Limits:
     """Holds what producers say of limits against the starts. Methods have the names of evidence."""
 
@@ -63,6 +50,12 @@ class Limits:
         self._keys: dict[str, Key] = {}
         self._of: dict[int, Key] = {}
         self._pace: Pace | None = None
+
+    @property
+    def kept(self) -> str:
+        """How much of the rate started while jobs waited and nothing was done to anybody."""
+        pace = self._pace
+        return f"{pace.kept:.0%} of a rate in {pace.parts} calm times" if pace is not None and pace.parts else ""
 
     @property
     def jobs(self) -> int:
@@ -84,6 +77,9 @@ class Limits:
         known = not self._incidents.may_be_lost(run.claimed, run.start)
         if (pace := self._pace) is not None and number in pace.tries and number not in pace.starts and known:
             pace.starts[number] = run.start
+            job = self._lookup(number)
+            if job is not None and 0 < job.committed < run.start:
+                pace.waits.append((job.committed, run.start))
             yield from self._in_window(pace, run.start)
         key = self._of.get(number)
         if key is None:
@@ -143,6 +139,10 @@ class Limits:
     def finish(self) -> Iterator[Broken]:
         if (pace := self._pace) is None:
             return
+        pace.measure(self._incidents.calm)
+        if pace.parts >= PARTS and pace.kept < KEPT:
+            text = f"{pace.started} jobs under the rate started in {pace.parts} times {PART * pace.per // SECOND} s"
+            yield Broken(STARVED, max(pace.starts.values()), "", f"{text}: {pace.kept:.0%} of it")
         # From a moment at which none waits so many may start: one at once, half of one that is caught up, and one more
         # each time; each as late as a worker may be.
         moments = [(pace.tries[number], 0, number) for number in pace.starts]

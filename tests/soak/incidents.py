@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
 from functools import partialmethod
 from typing import NamedTuple
@@ -11,6 +12,8 @@ from .evidence import SECOND
 #: How long a fault can still be the cause of something after its end: the longest lease, and some seconds.
 ECHO = 16 * SECOND
 FOR_EVER = 1 << 62
+#: So often a machine that has time lets a process wait in the time in which a rate is measured.
+FEW = 9
 #: What it may take to notice that a process has ended.
 NOTICING = SECOND
 #: What the names of faults begin with beside which the server works, and workers hear of everything.
@@ -55,6 +58,8 @@ class Incidents:
         self._jumps: list[int] = []
         #: Since when the server's clock, moved back, showed times that it had shown, and until when.
         self._repeated: list[tuple[int, int]] = []
+        #: When this machine let a process wait that had slept for a moment: nothing starts in time there.
+        self.crowded: list[int] = []
         #: Failovers to a server that had not seen all: up to when it had, and when the other one had ended.
         self.losses: list[tuple[int, int]] = []
         self._by_pid: dict[int, str] = {}
@@ -165,6 +170,13 @@ class Incidents:
             and (role in window.roles if window.roles else not window.name.startswith(HARMLESS))
             for window in self._windows.values()
         )
+
+    def calm(self, begin: int, end: int) -> bool:
+        """Whether the machine had time between two moments, and nothing was done to anybody but to hold a snapshot."""
+        if bisect_right(self.crowded, end) - bisect_left(self.crowded, begin) > FEW:
+            return False
+        near = (window for window in self._windows.values() if window.meets(begin, end, ECHO))
+        return all(window.name.startswith("snapshot") for window in near)
 
     def explain(self, begin: int, end: int, who: str = "") -> str:
         """Return the name of the fault, the nearest first, that explains what happened between two moments, or ""."""

@@ -77,12 +77,17 @@ class Returns:
             yield back, None if back.first is None else back.first - back.at
 
 
+#: Of the workers of the soak.
+FEWEST_THREADS = 3
+
+
 def all_busy(at: int, runs: Iterable[Run], alive: set[str]) -> bool:
-    """Whether each worker was in the middle of a run since a moment, some of them of suspects, which run alone."""
+    """Whether all threads of each worker were in the middle of runs since a moment, some of them of suspects."""
     until = at + promises.RECOVERY - SECOND
     running = [run for run in runs if run.start <= at and (run.end is None or run.end >= until)]
-    alone = {run.who for run in running if run.alone}
-    return bool(alone & alive) and alive <= {run.who for run in running}
+    suspects = {run.who for run in running if run.alone}
+    threads = Counter(run.who for run in running)
+    return bool(suspects & alive) and all(threads[who] >= FEWEST_THREADS for who in alive)
 
 
 class Oracle:
@@ -200,10 +205,16 @@ class Oracle:
             run.end, run.how = at, how
             self._registry.note(number, job)
 
-    def _last(self, at: int, who: str, number: int, claim: int, cause: str) -> None:
+    def _last(
+        self, at: int, who: str, number: int, claim: int, cause: str, isolates: bool = False
+    ) -> Iterator[promises.Broken]:
         self.incidents.last_words(at, who, cause)
         self.counts["kills"] += 1
-        self._registry.touched[number] = at
+        job = self._registry.touch(number, at)
+        job.ended_workers += isolates
+        if job.ended_workers > 1:
+            text = f"job {number} ended a worker's process again, after it was known to"
+            yield promises.Broken(promises.HARM, at, "", text)
 
     # What writers and readers of topics say
 

@@ -12,6 +12,8 @@ WORKERS = ("worker1", "worker2", "worker3", "worker4")
 BEHIND_PROXY = ("worker3", "worker4")
 WEB_WORKERS = ("web1", "web2")
 WEB_SERVER = "http"
+#: Consumers that share a buffer.
+FOLDED = "folded"
 
 #: Seconds before the first fault, and after the last.
 WARM_UP, COOL_DOWN = 6.0, 6.0
@@ -39,7 +41,8 @@ CREW = (
     Fault("worker cut", (0.0, 0.0), BEHIND_PROXY), Fault("worker asked to end", (0.0, 0.0), WORKERS),
     Fault("task: exit", (1.0, 2.0)), Fault("task: crash", (1.0, 2.0)), Fault("task: strike", (1.0, 2.0)),
     Fault("task: memory", (1.0, 2.0)), Fault("task: deaf", (0.0, 0.0), WORKERS),
-    Fault("web worker killed", (0.1, 2.0), WEB_WORKERS), Fault("web worker stopped", (4.5, 8.0), WEB_WORKERS),
+    Fault("web worker killed", (0.1, 2.0), (*WEB_WORKERS, FOLDED)),
+    Fault("web worker stopped", (4.5, 8.0), WEB_WORKERS),
     Fault("web worker hung", (6.0, 9.0), ("web1",)), Fault("web worker refused", (3.0, 7.0), ("web1",)),
     Fault("web worker cut", (0.0, 0.0), ("web1",)), Fault("web server killed", (0.1, 2.0), (WEB_SERVER,)),
     Fault("web server asked to end", (0.0, 0.0), (WEB_SERVER,)),

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 import django
+from django.db import connection
 
 from django_leasequeue.client import Client
 from django_leasequeue.tasks import emit
@@ -16,7 +17,7 @@ from .evidence import witness, work_until_told
 from .flow_load import FlowProducer
 from .load import Producer, stop
 from .runs import DURABLE
-from .tasks import Part, durable, event
+from .tasks import PAID, Part, durable, event, pays
 
 #: Seconds between two things that a producer of workflows and limits does, on average.
 FLOW_PAUSE = 0.7
@@ -24,10 +25,14 @@ FLOW_PAUSE = 0.7
 HALT_PAUSE = 3.0
 #: The same of the one whose consumers ack late: they get through some 2.5 jobs in a second, and nothing is to gather.
 TARDY_PAUSE = 0.6
+#: The same of the one whose consumers share a buffer.
+FOLD_PAUSE = 0.25
 #: Seconds that a part takes: a step works, a sleep sleeps, an event comes so much later (or before) than its job.
 TAKES = {"plain": (0.0, 0.02, 0.5, 1.5), "atomic": (0.0, 0.02, 0.2, 1.0), "sleep": (0.2, 1.0, 3.0)}
 COMES = (-1.0, 0.0, 0.1, 1.0, 4.0)
 UNDONE = 0.15
+#: Seconds until a job that is to be cancelled has paid something; after its cancel, for a commit that went on.
+PAYS_WITHIN, COMMITS_WITHIN = 15.0, 1.0
 
 
 class DurableProducer(Producer):
@@ -51,6 +56,27 @@ class DurableProducer(Producer):
         bound = durable.using(queue_name=queue)
         self.commit([[number, queue, DURABLE]], lambda: bound.enqueue(number, parts))
 
+    def payments(self) -> None:
+        """A job that is cancelled in the middle of its steps, and what it has paid when that is answered."""
+        number, queue, results = next(self.numbers), self.queue(), []
+        tried = time.monotonic_ns()
+        bound = pays.using(queue_name=queue)
+        if self.commit([[number, queue, DURABLE]], lambda: results.append(bound.enqueue(number))) != "committed":
+            return
+        # On a busy machine it may be long until it runs; a cancel before that is no more than one of a waiting job.
+        end = time.monotonic() + PAYS_WITHIN
+        while not _paid(number) and time.monotonic() < end and not stop.wait(0.02):
+            pass
+        stop.wait(self.dice.uniform(0, 0.4))
+        witness().say("recall", [number])
+        if not results[0].cancel(running=True):
+            witness().say("stays", [number])
+            return
+        count = _paid(number)
+        witness().say("recalled", [number])
+        stop.wait(COMMITS_WITHIN)
+        witness().say("paid", number, tried, count, _paid(number))
+
     def emits(self) -> None:
         """Emit what is due; what is rolled back, or in doubt, once more."""
         for due in [due for due in self._events if due[0] <= time.monotonic()]:
@@ -59,6 +85,13 @@ class DurableProducer(Producer):
             if self.transact(partial(emit, event(number, place), f"{number}:{place}"), UNDONE) == "committed":
                 self._events.remove(due)
                 witness().say("emitted", number, place, tried)
+
+
+def _paid(number: int) -> int:
+    with connection.cursor() as cursor:
+        cursor.execute(PAID, [number])
+        ((count,),) = cursor.fetchall()
+    return int(count)
 
 
 def main(seed: int, url: str) -> None:
@@ -73,8 +106,9 @@ def main(seed: int, url: str) -> None:
         Producer(7, seed, records),
         FlowProducer(8, seed, flow, FLOW_PAUSE), FlowProducer(9, seed, flow, FLOW_PAUSE),
         FlowProducer(10, seed, {"halts": 1}, HALT_PAUSE), Producer(11, seed, {"wait": 1}),
-        Producer(12, seed, {"tardy": 1}, TARDY_PAUSE), DurableProducer(13, seed, {"durables": 1, "emits": 2}),
-        Producer(14, seed, {"far": 1}),
+        Producer(12, seed, {"tardy": 1}, TARDY_PAUSE),
+        DurableProducer(13, seed, {"durables": 2, "payments": 3, "emits": 5}),
+        Producer(14, seed, {"far": 1}), FlowProducer(15, seed, {"folds": 1}, FOLD_PAUSE),
     ]  # fmt: skip
     with Client(url) as client:
         for producer in producers:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import os
+import threading
+import time
 from dataclasses import fields
 from pathlib import Path
 from statistics import median
@@ -44,12 +46,28 @@ def _times(recoveries: list[int]) -> str:
     return f"{median(recoveries) / SECOND:.2f} s, {max(recoveries) / SECOND:.2f} s" if recoveries else "-"
 
 
+#: Seconds that a process sleeps that looks whether it wakes up in time.
+BEAT = 0.02
+
+
 class Machine:
     """How busy the machine is: its load, and what the hypervisor took away since the begin."""
 
     def __init__(self) -> None:
         self._begin = _ticks()
         self._loads: list[float] = []
+
+    def watch(self, crowded: list[int]) -> None:
+        """Note the moments (monotonic) at which this process had to wait for a processor, until it ends."""
+
+        def sleep() -> None:
+            while True:
+                due = time.monotonic() + BEAT
+                time.sleep(BEAT)
+                if time.monotonic() > due + BEAT:
+                    crowded.append(time.monotonic_ns())
+
+        threading.Thread(target=sleep, name="machine", daemon=True).start()
 
     def look(self) -> float:
         self._loads.append(os.getloadavg()[0])
@@ -76,7 +94,8 @@ def counts(oracle: Oracle) -> str:
         f"{found['committed']:,} jobs committed, {found['undone']:,} rolled back, {found['runs']:,} runs;"
         f" {found['kills']:,} kills, of these {found['crashes']:,} crashes of PostgreSQL, {found['lossy']:,} failovers"
         f" that took {found['lost']:,} jobs along; {found['cancelled']:,} statements cancelled;"
-        f" {graphs.workflows:,} workflows, {graphs.cancels:,} cancels, {oracle.flows.limits.jobs:,} jobs under limits,"
+        f" {graphs.workflows:,} workflows, {graphs.cancels:,} cancels, {oracle.flows.limits.jobs:,} jobs under limits"
+        f" ({oracle.flows.limits.kept or 'no calm time for a rate'}),"
         f" {graphs.tried_again:,} dead letters tried again;"
         f" {oracle.flows.acks.late:,} late acks accepted, {oracle.flows.acks.refused:,} of others refused;"
         f" {oracle.durables.steps:,} parts of durable jobs passed, {oracle.durables.suspensions:,} suspensions;"

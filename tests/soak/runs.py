@@ -69,6 +69,8 @@ class Job:
     recalled: int = 0
     #: It was done long ago, and only what came later is known.
     over: bool = False
+    #: How often it ended the process of a worker that could have given it one of its own.
+    ended_workers: int = 0
     runs: list[Run] = field(default_factory=list)
 
     @property

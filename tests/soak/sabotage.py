@@ -15,11 +15,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 from .promises import LOST, SLOW
+from .rude_watch import LEADERS
 
 BASE = Path(__file__).resolve().parents[2]
 PACKAGE = "django_leasequeue"
 #: What a run needs of the repository.
-COPIED = (PACKAGE, "testproject", "tests/__init__.py", "tests/soak", "tests/support", "manage.py", "pyproject.toml")
+COPIED = (
+    PACKAGE, "testproject", "tests/__init__.py", "tests/soak", "tests/support", "tests/worker/__init__.py",
+    "tests/worker/rude_tasks.py", "manage.py", "pyproject.toml",
+)  # fmt: skip
 #: Seconds in which each has to be caught; minutes of faults, and seconds for the rest, that fit into it.
 LIMIT, MINUTES, DRAIN = 180.0, 0.7, 75.0
 BROKEN = re.compile(r"BROKEN: (?P<promise>.+?) \(during: (?P<fault>.+?)\): (?P<evidence>.+)")
@@ -33,6 +37,10 @@ class Sabotage(NamedTuple):
     faults: tuple[str, ...]
     #: Whether it shows in late work; for others that does not count (a slow machine).
     delays: bool = False
+    #: What catches it.
+    module: str = "tests.soak"
+    #: Minutes of faults.
+    minutes: float = MINUTES
 
 
 #: Nothing that harms: what shows by itself shows under this as well.
@@ -42,13 +50,13 @@ SILENCE = ("worker hung", "worker refused")
 CRASHES = ("postmaster killed", "stopped immediately")
 
 _TOKENS = "c.token = ANY (%(tokens)s::bigint[])"
-_HELD = f"{_TOKENS} AND (c.node = %(node)s::text) IS TRUE"
+_HOLDS = ("sql/parts/may_settle.sql", "(c.node = %(node)s::text) IS TRUE AND ", "")
 _SEQS = "c.seqs && %(seqs)s::bigint[]"
 _ADMIT = "sql/flow/flow_admit.sql"
 _ONE, _SOME, _FINISH, _RELEASE = (
     f"sql/leases/{name}.sql" for name in ("finish_one", "finish_some", "finish", "release")
 )
-_STEPS = "migrations/0004_job_steps.py"
+_STEPS = "migrations/frozen/holds_1.sql"
 _WAITS = "ORDER BY m.rank, m.seq\n"
 
 
@@ -56,32 +64,47 @@ def _sabotage(name: str, faults: tuple[str, ...], *patches: tuple[str, str, str]
     return Sabotage(name, patches, faults, delays)
 
 
+def _at_edge(name: str, file: str, old: str, new: str) -> Sabotage:
+    return Sabotage(name, ((file, old, new),), LEADERS[:1], module="tests.soak.rude")
+
+
+def _leading(name: str, trouble: str, file: str, old: str, new: str, minutes: float = MINUTES) -> Sabotage:
+    return Sabotage(name, ((file, old, new),), (trouble,), module="tests.soak.rude", minutes=minutes)
+
+
+_STOPPED, _RAISES, _HANGS = "leader stopped", "duty raises", "duty hangs"
+_EDGE, _FORKED = "worker/edge.py", "worker/forked.py"
+
 SABOTAGES = (
     _sabotage("an ack ignores token and node", QUIET,
-        (_ONE, "c.token = %(token)s::bigint AND (c.node = %(node)s::text) IS TRUE AND %(seq)s", "%(seq)s"),
-        (_ONE, "c.token = %(token)s::bigint AND", "c.token = k.token AND"),
-        (_SOME, _HELD, _SEQS), (_SOME, "i.seq = u.seq AND i.claim = k.token", "i.seq = u.seq"),
-        (_FINISH, _HELD, _SEQS), (_FINISH, "i.i_seq = u.seq AND i.i_claim = k.token", "i.i_seq = u.seq"),
+        _HOLDS, (_ONE, "c.token = %(token)s::bigint AND %(seq)s", "%(seq)s"),
+        (_ONE, "c.token = %(token)s::bigint AND", "c.token = claim.token AND"),
+        (_SOME, f"WHERE {_TOKENS} AND", f"WHERE {_SEQS} AND"),
+        (_SOME, "i.seq = u.seq AND i.claim = claims.token", "i.seq = u.seq"),
+        (_FINISH, f"WHERE {_TOKENS} AND", f"WHERE {_SEQS} AND"),
+        (_FINISH, "i.i_seq = u.seq AND i.i_claim = claims.token", "i.i_seq = u.seq"),
         (_SOME, _TOKENS, "true"), (_FINISH, _TOKENS, "true")),
-    _sabotage("an extension ignores the node", QUIET, ("sql/leases/extend.sql", _HELD, _TOKENS)),
+    _sabotage("an extension ignores the node", QUIET, _HOLDS),
     _sabotage("a nack ignores the token", QUIET,
-        (_RELEASE, _HELD, f"{_SEQS} AND (c.node = %(node)s::text) IS TRUE"), (_RELEASE, _TOKENS, "true"),
-        (_RELEASE, "i.i_seq = u.seq AND i.i_claim = k.token", "i.i_seq = u.seq")),
+        (_RELEASE, f"WHERE {_TOKENS} AND", f"WHERE {_SEQS} AND"), (_RELEASE, _TOKENS, "true"),
+        (_RELEASE, "        AND i.i_claim = claims.token\n", "")),
     _sabotage("an extension is three seconds shorter in the database than the worker is told", SILENCE,
-        ("sql/leases/extend.sql", "NULL THEN k.until ELSE", "NULL THEN k.until - interval '3 s' ELSE")),
+        ("sql/leases/extend.sql", "NULL THEN claims.until ELSE", "NULL THEN claims.until - interval '3 s' ELSE")),
     _sabotage("a sweep loses jobs at their first delivery", DEATHS,
-        ("sql/leases/sweep.sql", "WHERE r.state = 0\n)", "WHERE r.state = 0 AND r.delivery > 1\n)")),
+        ("sql/leases/sweep.sql", "WHERE returned.state = {READY}\n)", "WHERE returned.delivery > 1\n)")),
     _sabotage("a running job is not told that its lease ends", SILENCE,
         ("worker/leases.py", 'control.abort("lease_lost")', "pass")),
     _sabotage("a job is started though its lease is over", ("worker stopped",),
         ("worker/threads.py", "if lease is None or lease.forbids(job, since):", "if False:")),
     _sabotage("a limit has room for two more", QUIET,
-        (_ADMIT, "NOT NULL THEN l.concurrency -", "NOT NULL THEN l.concurrency + 2 -")),
+        (_ADMIT, "NOT NULL THEN limits.concurrency -", "NOT NULL THEN limits.concurrency + 2 -")),
     _sabotage("a rate gives three times as many starts", ("queue paused",),
-        (_ADMIT, "k.rate + k.burst - k.spent", "3 * k.rate + k.burst - k.spent"),
-        (_ADMIT, "/ extract(epoch FROM k.each) + 1", "/ extract(epoch FROM k.each) * 3 + 6")),
+        (_ADMIT, "keys.rate + keys.burst - keys.spent", "3 * keys.rate + keys.burst - keys.spent"),
+        (_ADMIT, "keys.each)\n            + 1", "keys.each)\n            * 3 + 6")),
+    _sabotage("a permit of a rate comes half a second late", QUIET,
+        ("sql/flow/turn_take.sql", "AND u.at <= (SELECT {now()})", "AND u.at <= (SELECT {now()} - interval '0.5 s')")),
     _sabotage("a limit takes the newest job first", QUIET,
-        (_ADMIT, f"k.id AND m.waits {_WAITS}", "k.id AND m.waits ORDER BY m.rank, m.seq DESC\n"),
+        (_ADMIT, f"k.id AND m.waits\n                {_WAITS}", "k.id AND m.waits ORDER BY m.rank, m.seq DESC\n"),
         (_ADMIT, f"(%(queues)s::bigint[]) {_WAITS}", "(%(queues)s::bigint[]) ORDER BY m.rank, m.seq DESC\n")),
     _sabotage("a paused queue is claimed from", ("queue paused",),
         *((f"sql/{name}.sql", "q.paused_at IS NULL", "true") for name in ("parts/claimed_queue", "leases/claim_look"))),
@@ -90,40 +113,70 @@ SABOTAGES = (
     _sabotage("a job gets what its parents returned in another order", QUIET,
         ("sql/flow/member_inputs.sql", "ORDER BY u.n", "ORDER BY u.n DESC")),
     _sabotage("the cancel of a workflow leaves what waits", QUIET,
-        ("sql/flow/workflow_cancel.sql", "m.state IN (0, 3)", "m.state IN (3)")),
+        ("sql/flow/workflow_cancel.sql", "m.state IN ({member.OPEN}, ", "m.state IN (")),
     _sabotage("workers do not hear of a cancel", QUIET,
-        ("sql/leases/leases_taken.sql", "pg_notify('leasequeue', 'l' || u.id)", "pg_notify('nobody', '')")),
+        ("sql/leases/leases_taken.sql", "pg_notify({channel.jobs}, 'l' || u.id)", "pg_notify('nobody', '')")),
     _sabotage("a unique key is free while its job waits", QUIET,
-        ("sql/jobs/unique_look.sql", "WHEN p.waits THEN 0 ELSE 1 END AS verdict", "ELSE 2 END AS verdict")),
+        ("sql/jobs/unique_look.sql", "{key.WAITS} ELSE {key.HELD}", "{key.FREE} ELSE {key.FREE}")),
     _sabotage("a key is free again when its job has ended", QUIET,
-        ("sql/jobs/key_taken.sql", ">= 10 THEN (q.dedup_until <> 'result_ttl' OR", ">= 10 THEN (true OR")),
+        ("sql/jobs/key_taken.sql", "* (queue.dedup_until <> 'result_ttl'", "* (true")),
     _sabotage("a caller gets the answer of the job before", QUIET,
         ("queue/request.py", "    seq = receipt.seq\n", "    seq = receipt.seq - 1\n"),
         ("queue/request.py", "ticket.bind(receipt.seq)", "ticket.bind(receipt.seq - 1)"),
         ("queue/request.py", "if receipt.created_at is not None and row.", "if row.created_at is None and row.")),
     _sabotage("a log is read beyond what has committed", QUIET,
-        *((f"sql/topics/{name}.sql", "CASE WHEN w.mark <= w.oldest THEN w.last END", "w.last")
+        *((f"sql/topics/{name}.sql", "WHEN durable.mark <= durable.oldest THEN", "WHEN true THEN")
           for name in ("topic_read", "topic_seal"))),
     _sabotage("a page of a log begins with the last record of the one before", QUIET,
         ("sql/topics/topic_read.sql", "o.seq > %(after)s::bigint", "o.seq >= %(after)s::bigint")),
     _sabotage("the event stream is read beyond transactions that go on", ("transaction held open",),
-        ("sql/lake/horizon.sql", "pg_snapshot_xmin(", "pg_snapshot_xmax(")),
+        ("sql/parts/horizon.sql", "pg_snapshot_xmin(", "pg_snapshot_xmax(")),
     _sabotage("a commit is answered before it is on disk", ("postmaster killed",),
         *((f"sql/jobs/{name}.sql", "(durability <> 'fsync')", "(true)")
-          for name in ("enqueue", "enqueue_one", "enqueue_plain", "bulk_plain"))),
+          for name in ("enqueue", "enqueue_one", "enqueue_unkeyed", "bulk_uniform"))),
     _sabotage("a step is kept by a worker that has lost the lease", ("worker stopped",),
-        (_STEPS, "RETURN EXISTS (", "RETURN true OR EXISTS (")),
+        (_STEPS, "RETURN EXISTS (", "RETURN true OR EXISTS ("), (_STEPS, "RETURN false;", "RETURN true;")),
+    _sabotage("a job is cancelled while its step is being committed", QUIET,
+        (_STEPS, "IF in_locks THEN", "IF false THEN")),
     _sabotage("a later delivery does not know of the steps before", QUIET,
         ("worker/steps.py", "fresh = self", "fresh = True or self")),
     _sabotage("an atomic step is no transaction", DEATHS,
-        ("worker/steps.py", "with transaction.atomic(using=using), _refusing", "with _refusing")),
+        ("engine/write_guard.py", "with transaction.atomic(using=self.using):", "if True:"),
+        ("engine/write_guard.py", "if mark != self._mark:", "if False:")),
     _sabotage("a sleep ends before its time", QUIET,
         ("sql/jobs/step_wait.sql", "* 1000)::bigint", "* 500)::bigint"),
         ("sql/jobs/step_wait.sql", "CASE WHEN s.until <=", "CASE WHEN s.until - interval '99 s' <=")),
     _sabotage("a wait does not look whether its event has come", QUIET,
         ("sql/jobs/step_wait.sql", "e.name = %(event)s::text AND", "e.name IS NULL AND")),
+    _sabotage("a suspect runs in its worker, among the others", DEATHS,
+        ("tasks/handler.py", "entry.isolate or (job.flags & SUSPECT > 0 and can_isolate())", "entry.isolate")),
+    _sabotage("a job whose process died is no suspect", DEATHS,
+        ("worker/acknowledger.py", "return control is not None and control.process_died", "return False")),
     _sabotage("it is tried once a minute to reach the database again", CRASHES,
         ("engine/outage.py", "LAST_RETRY = 0.1, 1.5", "LAST_RETRY = 60.0, 60.0"), delays=True),
+    _at_edge("what a task leaves open reaches the next one", "worker/threads.py",
+        "clear_edge(entry, handler)", "entry"),
+    _at_edge("a task that left a transaction open is completed", _EDGE,
+        "return failed(handler, job, control, error)", "return entry"),
+    _at_edge("coroutines share a transaction that one leaves open", _EDGE,
+        "                if open_on(wrapper) or spoiled(wrapper):", "                if False:"),
+    _at_edge("an exit in a child task ends the loop of all coroutines", "worker/coroutines.py",
+        "except (SystemExit, KeyboardInterrupt) as error", "except ZeroDivisionError as error"),
+    _at_edge("forked children keep the worker's signals", _FORKED, "signal.getsignal(number) is ours", "False"),
+    _at_edge("a forked child goes on with its parent's jobs", _FORKED, "if not is_child:", "if True:"),
+    _at_edge("a connection that a task made read-only is the next one's", _EDGE, "if now != was:", "if False:"),
+    _leading("a late leader's writes are not fenced", _STOPPED, "reaper/leader.py",
+        'raise NotLeading(f"Term {self.number} of the reapers is over.")', "return"),
+    _leading("a silent leader's term is not taken over", _STOPPED, "sql/reaper/reaper_lead.sql",
+        " OR (term, beat) = (%(term)s::bigint, %(beat)s::bigint)", ""),
+    _leading("all duties wait for one that hangs", _HANGS, "reaper/reaper.py",
+        "elif (duty := shift.hangs) is not None:", "elif (duty := None) is not None:"),
+    _leading("health says nothing of duties", _RAISES, "worker/worker.py",
+        "and (self._reaper is None or self._reaper.report()[0])", "", 1.0),
+    _leading("one schedule that cannot be enqueued stops all", _STOPPED, "reaper/recurring.py",
+        "            self._fail(duty_run, tick, error)\n            return True", "            raise"),
+    _leading("ticks call receivers, which may block", _STOPPED, "reaper/ticks.py",
+        "executor.announces = False", "executor.announces = True"),
 )  # fmt: skip
 
 #: The code as it is, which has to pass.
@@ -152,7 +205,14 @@ def run(sabotage: Sabotage, copy: Path, seed: int) -> Verdict:
     for path, old, new in sabotage.patches:
         file = copy / PACKAGE / path
         file.write_text(file.read_text().replace(old, new))
-    command = [sys.executable, "-m", "tests.soak", f"--seed={seed}", f"--minutes={MINUTES}", f"--drain={DRAIN}"]
+    command = [
+        sys.executable,
+        "-m",
+        sabotage.module,
+        f"--seed={seed}",
+        f"--minutes={sabotage.minutes}",
+        f"--drain={DRAIN}",
+    ]
     command += [f"--only={fault}" for fault in sabotage.faults]
     begin = time.monotonic()
     lines, behind = deque[str](maxlen=12), False
@@ -212,8 +272,7 @@ def main() -> int:
             escaped += not verdict.promise
             caught = verdict.promise or "**not caught**"
             print(f"| {sabotage.name} | {caught} | {verdict.seconds:.0f} s |", flush=True)
-            if not verdict.promise:
-                print(verdict.text, file=sys.stderr, flush=True)
+            print(verdict.text, file=sys.stderr, flush=True)
     print(f"{len(chosen) - escaped} of {len(chosen)} were caught.")
     return 1 if escaped else 0
 

@@ -32,6 +32,8 @@ LEASEQUEUE = {
         "web": {**_TOPIC, "lease_ms": LEASE_MS, "max_deliveries": DELIVERIES},
         # Here who acks late may still be heard; claims are lost as often as their consumers like.
         "late": {**_TOPIC, "max_deliveries": 0, "late_ack": "accept"},
+        # Consumers that share a buffer: several calls are one transaction.
+        "folded": {**_TOPIC, "lease_ms": LEASE_MS, "max_deliveries": 0},
         "log": {"preset": "topics", "type": "log", "durability": "fsync"},
         "fastlog": {"preset": "topics", "type": "log", "durability": "disk"},
     },

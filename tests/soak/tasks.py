@@ -22,10 +22,11 @@ from django_leasequeue.enums import JobFlag
 from django_leasequeue.exceptions import EventTimeout
 from django_leasequeue.tasks import Limit, current, task
 from django_leasequeue.tasks.handler import TaskHandler
+from django_leasequeue.tasks.isolation import can_isolate
 from django_leasequeue.worker import JobAborted, JobControl
 from django_leasequeue.worker.durable import Suspended
 
-from .evidence import DIRECTORY, TIMEOUT, lease, monotonic, witness
+from .evidence import DIRECTORY, TIMEOUT, WORKER, lease, monotonic, witness
 from .runs import UNBEGUN
 
 #: Bytes of one piece of memory. Nothing is written to it, so it costs address space, and no memory of the machine.
@@ -41,9 +42,20 @@ RATE, PER = 8, 3
 PACE = Limit("pace", rate=RATE, per=PER)
 
 #: The rows that atomic steps write: no constraint of the table stands in the way of a second one.
-TABLE = "CREATE TABLE IF NOT EXISTS soak_effect (number bigint, place int); CREATE INDEX ON soak_effect (number)"
+#: Some of their commits take a moment, in which the job may be cancelled or its lease may end.
+TABLE = """
+CREATE TABLE IF NOT EXISTS soak_effect (number bigint, place int);
+CREATE INDEX ON soak_effect (number);
+CREATE FUNCTION soak_slow_commit() RETURNS trigger LANGUAGE plpgsql AS
+    'BEGIN PERFORM pg_sleep(CASE WHEN random() < 0.3 THEN random() * 0.3 ELSE 0 END); RETURN NULL; END';
+CREATE CONSTRAINT TRIGGER slow_commit AFTER INSERT ON soak_effect DEFERRABLE INITIALLY DEFERRED
+    FOR EACH ROW EXECUTE FUNCTION soak_slow_commit();
+"""
 WRITE = "INSERT INTO soak_effect (number, place) VALUES (%s, %s)"
 COUNT = "SELECT count(*) FROM soak_effect WHERE number = %s AND place = %s"
+PAID = "SELECT count(*) FROM soak_effect WHERE number = %s"
+#: The atomic steps of a job that is cancelled while it runs.
+PAYMENTS = 15
 
 #: A part of a job: its kind (``plain``, ``atomic``, ``sleep``, ``event``), and how many seconds it takes.
 Part = tuple[str, float]
@@ -54,7 +66,7 @@ class TellingHandler(TaskHandler):
 
     def __init__(self, project: str = "") -> None:
         super().__init__(project)
-        witness()
+        os.environ[WORKER] = witness().who
 
     def run(self, job: LeasedJob, control: JobControl) -> str | None:
         number = started(job)
@@ -64,7 +76,10 @@ class TellingHandler(TaskHandler):
             how = "done"
             return found
         except JobAborted as error:
-            how = "raised" if _begun(error) else UNBEGUN
+            if apart := bool(job.flags & JobFlag.SUSPECT):
+                # Its process was killed before it could say so.
+                witness().say("told", number, job.token, control.reason)
+            how = "raised" if apart or _begun(error) else UNBEGUN
             raise
         finally:
             witness().say("end", number, job.token, how, threading.get_native_id())
@@ -152,7 +167,13 @@ def _use_up_memory() -> None:
     bytearray(PIECE)
 
 
-@task
+def say_last(number: int, claim: int, cause: str) -> None:
+    """Say that the worker's process ends now; that of a suspect is its own affair."""
+    if not witness().apart:
+        witness().say("last", number, claim, cause, can_isolate())
+
+
+@task(backoff=0)
 def harms(number: int, cause: str, times: int) -> int:
     """Do harm at the first deliveries, so many times; say so before where the process ends by it."""
     control = _control()
@@ -160,7 +181,7 @@ def harms(number: int, cause: str, times: int) -> int:
         return number
     name = f"task: {cause}"
     if cause in ("exit", "crash"):
-        witness().say("last", number, control.job.token, name)
+        say_last(number, control.job.token, name)
     if cause == "exit":
         os._exit(3)
     if cause == "crash":
@@ -225,7 +246,7 @@ def strikes(number: int, delay: float) -> int:
 
 def _strike(number: int, claim: int, delay: float) -> None:
     time.sleep(delay)
-    witness().say("last", number, claim, "task: strike")
+    say_last(number, claim, "task: strike")
     os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -240,6 +261,18 @@ def unique(number: int, name: str, seconds: float = 0.002) -> int:
 
 def event(number: int, place: int) -> str:
     return f"soak:{number}:{place}"
+
+
+@task
+def pays(number: int) -> int:
+    for place in range(PAYMENTS):
+        _control().step("pay", _pay, number, place, atomic=True)
+    return number
+
+
+def _pay(number: int, place: int) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(WRITE, [number, place])
 
 
 @task

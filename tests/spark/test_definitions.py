@@ -164,7 +164,7 @@ def test_latency(both: Both) -> None:
         f"list_sort(list(value))[ceil({p} * count(*))::INT] AS p{round(p * 100)}" for p in (0.5, 0.95, 0.99)
     )
     both.equal(
-        metrics.latency(both.attempts, both.jobs),
+        metrics.latencies(both.attempts, both.jobs).where("of = 'task'").drop("of", "sketch"),
         f"SELECT project, queue, task, measure, date_trunc('hour', begun) AS hour, count(*) AS n, {points},"
         f" max(value) AS highest FROM ({VALUES}) WHERE value IS NOT NULL GROUP BY ALL",
     )

@@ -1,5 +1,6 @@
-"""Some kills of the driver and a crash of PostgreSQL, of the many that ``python -m tests.spark.kills`` makes."""
+"""Some faults of each kind, of the many that ``python -m tests.spark.kills`` makes."""
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from tests.support.environment import BASE_DIR, python
 @pytest.mark.slow
 @pytest.mark.chaos
 def test_kills_and_a_crash_lose_and_repeat_nothing(tmp_path: Path) -> None:
-    words = ("--kills", "3", "--crashes", "1", "--seed", "1", "--directory", tmp_path)
+    words = ("--kills", "2", "--crashes", "1", "--commits", "1", "--seed", "1", "--directory", tmp_path)
     done = python("-m", "tests.spark.kills", *words, cwd=BASE_DIR)
     assert done.returncode == 0, f"{done.stdout[-3_000:]}\n{done.stderr[-3_000:]}"
     lines = [line.strip("| ").split(" | ") for line in done.stdout.splitlines() if line.startswith("| ")]
@@ -22,5 +23,6 @@ def test_kills_and_a_crash_lose_and_repeat_nothing(tmp_path: Path) -> None:
 
 
 def test_a_seed_repeats_its_plan() -> None:
-    assert plan(7, 5, 2) == plan(7, 5, 2)
-    assert sum(step.crash for step in plan(7, 5, 2)) == 2
+    counts = {"kill": 5, "crash": 2, "middle": 1}
+    assert plan(7, counts) == plan(7, counts)
+    assert Counter(step.kind for step in plan(7, counts)) == counts

@@ -1,6 +1,9 @@
 """The report: its page, for an operator; the files beside it, exact as Parquet and safe as CSV; the files it reads."""
 
 import csv
+import json
+import re
+import shlex
 from collections import defaultdict
 from datetime import UTC, datetime, timedelta
 from html.parser import HTMLParser
@@ -9,16 +12,19 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from django.utils.html import conditional_escape
 from pyarrow import parquet
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
 from django_leasequeue.exceptions import InvalidOption
 from django_leasequeue.metrics.charts import DAYS
-from django_leasequeue.spark import bronze, pipeline, report
+from django_leasequeue.spark import bronze, inventory, pipeline, report
 from django_leasequeue.spark.advice import Links, actions, change, lasted, when
-from django_leasequeue.spark.layout import Lake
-from django_leasequeue.spark.page import html, tones
+from django_leasequeue.spark.layout import FORMATS, Lake
+from django_leasequeue.spark.page import budget, html, tones
+from django_leasequeue.sql.epoch import waiting_text
+from tests.spark import gold
 from tests.spark.conftest import plan
 from tests.spark.helpers import SCHEMA, History, at
 
@@ -96,8 +102,8 @@ def tables() -> dict[str, list[dict[str, Any]]]:
         "span": [{"first_at": HOUR - timedelta(days=16), "newest_at": NOW - timedelta(minutes=20)}],
         "throughput": counts,
         "backlog": [
-            place("mail", hour=HOUR - timedelta(hours=3), level=0), place("mail", hour=HOUR, level=700),
-            place("images", hour=HOUR - timedelta(hours=2), level=0),
+            place("images", hour=HOUR - timedelta(hours=3), level=0), place("images", hour=HOUR, level=700),
+            place("mail", hour=HOUR - timedelta(hours=2), level=0),
         ],
         "queue_latency": [
             *[place("mail", hour=HOUR - timedelta(hours=n), measure="wait", p99=10.0 * n, n=900) for n in (20, 22, 24)],
@@ -139,12 +145,15 @@ def test_the_first_thing_is_what_to_do() -> None:
     links = Links("https://ops/admin/workers/", "https://ops/admin/dead/")
     page = Page(html(tables(), links=links, now=NOW))
     assert [item.split(":")[0] for item in page.items[:5]] == [
-        "Stop web 1/a", "Mend resize of images, then redrive 10 dead jobs", "Give mail more workers",
-        "Plan at least 5 concurrent jobs for mail (Thursday 14",
-        "Lengthen the leases of mail from 30 seconds to 84 seconds",
+        "Give images more workers", "Stop web 1/a", "Lengthen the leases of mail from 30 seconds to 84 seconds",
+        "Plan at least 5 concurrent jobs for mail (Thursday 14", "Mend resize of images, then redrive 10 dead jobs",
     ]  # fmt: skip
-    assert "sick since Tuesday 12 March 2030, 09:05 UTC (2 days 2 hours)" in page.items[0]
-    assert "33 %" in page.items[0]
+    assert "sick since Tuesday 12 March 2030, 09:05 UTC (2 days 2 hours)" in page.items[1]
+    assert "33 %" in page.items[1]
+    assert page.items[4].endswith(
+        "Rule: jobs are dead of one error that was seen in the newest 7 days."
+        "manage.py leasequeue_dlq retry --queue images --fingerprint f1"
+    )
     assert "4 were there in the last week" in page.items[3]
     assert "longest from Wednesday 13 March 2030, 12:00 UTC: 4 minutes" in page.items[3]
     assert page.links[:2] == ["https://ops/admin/workers/?node=web%201%2Fa", "https://ops/admin/dead/"]
@@ -179,10 +188,10 @@ SPEAK_AND_SILENT: dict[str, list[dict[str, list[dict[str, Any]]]]] = {
         {"poison": [EXPIRED]}, {"poison": [{"dead": 0}]}, {"poison": [{"last_at": HOUR - timedelta(days=8)}]},
     ],
     # Few jobs are no backlog, nor are those that were there a day before, or that an hour's work takes away.
-    "Give mail": [
+    "Give images": [
         {"backlog": [*hours(30, level=300), *hours(0, level=700)]},
         {"backlog": hours(0, level=36)}, {"backlog": [*hours(30, level=600), *hours(0, level=700)]},
-        {"backlog": hours(0, level=700), "throughput": [{"completed": 90_000}]},
+        {"backlog": hours(0, level=700), "throughput": [{"queue": "images", "completed": 90_000}]},
     ],
     # One burst asks for nobody, nor do waits that more slots than the forecast needs have not prevented.
     "Plan": [
@@ -200,14 +209,77 @@ SPEAK_AND_SILENT: dict[str, list[dict[str, list[dict[str, Any]]]]] = {
 }  # fmt: skip
 
 
+def written(root: Path, week: dict[str, list[dict[str, Any]]], format: str) -> dict[str, list[dict[str, Any]]]:
+    """Write tables of a week in two files each, and return what the report reads of them."""
+    for name, rows in week.items():
+        half = len(rows) // 2
+        gold.write(root, name, [rows[half:], rows[:half]], format)
+    return {name: report._in_order(name, report._read(root / "gold" / name)).to_pylist() for name in week}
+
+
+@pytest.fixture(scope="module", params=FORMATS)
+def week(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Any]:
+    """The format, and the week as it is read from files of that format."""
+    if request.param == "delta":
+        pytest.importorskip("deltalake")
+    made = tables()
+    run = made.pop("run")
+    return request.param, {**written(tmp_path_factory.mktemp("week"), made, request.param), "run": run}
+
+
 @pytest.mark.parametrize("what", SPEAK_AND_SILENT)
-def test_each_advice_speaks_by_its_rule_and_is_silent_else(what: str) -> None:
-    speak, *silent = (
-        [each for each in actions(changed(**rows), NOW, Links()) if each.what.startswith(what)]
-        for rows in SPEAK_AND_SILENT[what]
-    )
-    assert [bool(each.why) for each in speak] == [True]
+def test_each_advice_speaks_by_its_rule_and_is_silent_else(what: str, week: tuple[str, Any], tmp_path: Path) -> None:
+    format, base = week
+    found = []
+    for number, rows in enumerate(SPEAK_AND_SILENT[what]):
+        other = {name: each for name, each in changed(**rows).items() if name in rows}
+        run = {"run": other.pop("run")} if "run" in other else {}
+        told = actions({**base, **written(tmp_path / str(number), other, format), **run}, NOW, Links())
+        found.append([each for each in told if each.what.startswith(what)])
+    speak, *silent = found
+    assert [bool(each.why and each.rule and each.command.startswith("manage.py ")) for each in speak] == [True]
     assert silent == [[]] * len(silent)
+
+
+def test_at_most_five_things_the_costliest_first() -> None:
+    dead = [{"task": f"t{n}", "fingerprint": f"f{n}", "dead": n, "last_at": HOUR} for n in range(1, 27)]
+    week = changed(poison=dead)
+    found = actions(week, NOW, Links())
+    assert [each.cost for each in found] == sorted((each.cost for each in found), reverse=True)
+    page = Page(html(week, now=NOW))
+    assert [item.split(":")[0] for item in page.items[:6]][3:5] == [
+        "Mend t26 of images, then redrive 26 dead jobs", "Mend t25 of images, then redrive 25 dead jobs",
+    ]  # fmt: skip
+    assert "Mend" not in page.items[5]
+    assert f"{len(found) - 5} more cost less." in html(week, now=NOW)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_the_status_lists_the_tables_of_a_lake(tmp_path: Path, format: str) -> None:
+    if format == "delta":
+        pytest.importorskip("deltalake")
+    week = tables()
+    for name in ("poison", "span"):
+        gold.write(tmp_path, name, [week[name], []], format)
+    (empty,) = list(inventory.listed(tmp_path / "none", NOW))
+    assert empty.endswith(": no events, no run")
+    for name, told in (("silver", {"newest_at": int(HOUR.timestamp() * 1e6)}), ("run", {"ended_at": NOW.timestamp()})):
+        (tmp_path / "_notes" / name).mkdir(parents=True)
+        (tmp_path / "_notes" / name / "part-0.txt").write_text(json.dumps(told))
+    lake, poison, span = inventory.listed(tmp_path, NOW + timedelta(minutes=5))
+    assert lake == f"lake {tmp_path}: events up to Thursday 14 March 2030, 12:00 UTC, last run 5 minutes ago"
+    told = "Delta, version 1" if format == "delta" else "Parquet"
+    assert re.fullmatch(
+        rf"table gold/poison: {told}, written .* ago, ordered by -dead -failures project queue task fingerprint", poison
+    )
+    assert span.startswith(f"table gold/span: {told}, written ")
+    assert span.endswith(", in no order")
+
+
+def test_commands_are_quoted_for_a_shell() -> None:
+    week = changed(poison=[{"project": "shop a", "queue": "it's", "fingerprint": "f$1"}])
+    (told,) = [each.command for each in actions(week, NOW, Links()) if each.what.startswith("Mend")]
+    assert shlex.split(told)[2:] == ["retry", "--queue", "it's", "--fingerprint", "f$1", "--project", "shop a"]
 
 
 def test_without_a_site_nothing_is_linked_and_each_colour_has_one_for_a_dark_ground() -> None:
@@ -229,13 +301,29 @@ def test_when_all_is_well_the_page_says_so() -> None:
 
 def test_how_fresh_the_figures_are_and_checks_that_failed_come_first() -> None:
     text = html(tables(), now=NOW)
-    assert "brought up to date 12 minutes before this report" in text
-    assert "to Thursday 14 March 2030, 12:00." in text
+    assert (
+        "the newest event that was read, of Thursday 14 March 2030, 12:00, 8 minutes before the lake was brought up to"
+        " date, which was 12 minutes before this report." in text
+    )
+    assert "open transaction" not in text
+    # What happened long before the run makes all figures old.
+    old = html(changed(span=[{"newest_at": NOW - timedelta(hours=7)}]), now=NOW)
+    assert "6 hours 48 minutes before the lake was brought up to date" in old
+    assert "an open transaction holds readers back" in old
     late = Page(html(tables(), now=NOW + timedelta(days=3))).items[0]
-    assert late.startswith("Bring the lake up to date: manage.py leasequeue_lake run: the last run was 3 days ")
+    assert late.startswith("Bring the lake up to date: the last run was 3 days ")
     text = html(changed(quality=[{"violations": 2}], run=[{"at": NOW + timedelta(seconds=40)}]), now=NOW)
-    assert Page(text).items[0].endswith("checks of the tables failed: a job has one row: not 2 times. ")
-    assert "brought up to date 0 seconds before this report" in text
+    assert Page(text).items[0].startswith("Trust no figure that depends on these: a job has one row: not 2 times. ")
+    assert "which was 0 seconds before this report" in text
+
+
+def test_what_the_lake_cannot_read_after_a_restore_stands_at_the_head() -> None:
+    said = waiting_text(6_036)
+    assert "6,036 rows of the lease log lie above the horizon" in said
+    for rows in (tables(), {**tables(), "span": []}):
+        head = html({**rows, "waiting": [{"text": said}]}, now=NOW).partition("<h2>")[0]
+        assert conditional_escape(said) in head
+        assert "horizon" not in html(rows, now=NOW)
 
 
 def test_how_well_the_queues_served() -> None:
@@ -246,7 +334,7 @@ def test_how_well_the_queues_served() -> None:
         ["images", "Monday 03:00 to 04:00", "1"],
     ]
     for row in (
-        ["mail", "5", "900", "98.40 %", "-60 %"],
+        ["mail", "5", "900", "98.40 %", "60 % over budget"],
         ["mail", "10", "10 seconds", "50 %", "5.0 %", "5.0 %", "40 %"],
         ["mail", "send", "failed", "E", "3", "90 seconds", "20 %"],
         ["mail", "Thursday 14 March 2030, 07:00", "900", "", "-"],
@@ -273,6 +361,7 @@ def test_the_path_of_a_slow_workflow_says_what_would_help() -> None:
 
     late = {
         **tables(),
+        "nodes": [],
         "workflows": [
             workflow(1, "nightly", 5_000, 4_800, 1_000), workflow(2, "nightly", 10, 5, 10), workflow(3, "", 10, 5, 600),
             workflow(4, "held", 700, 5, 100),
@@ -321,6 +410,8 @@ def test_words() -> None:
     }  # fmt: skip
     assert {pair: change(*pair) for pair in changes} == changes
     assert DAYS[NOW.weekday()] == "Thursday"
+    budgets = {0.37: "37 % left", 0.0: "0 % left", -0.6: "60 % over budget", -88.53: "88 times over budget"}
+    assert {left: budget(left) for left in budgets} == budgets
 
 
 def test_formulas_are_text_in_csv_and_as_they_were_in_parquet(tmp_path: Path) -> None:
@@ -368,11 +459,10 @@ def test_a_report_of_some_days(spark: SparkSession, tmp_path: Path, monkeypatch:
     assert "Events from Friday 4 January 2030, 12:00" in text
     # What pyarrow reads alone is what Spark reads.
     lake.put_note("run", {"ended_at": at(0).timestamp()})
-    (gold, run), (same, same_run) = report.in_directory(lake.root), report.by_spark(lake)
+    (found, run), (same, same_run) = report.in_directory(lake.root), report.by_spark(lake)
     assert run == same_run == {"ended_at": at(0).timestamp()}
-    assert {name: table.to_pylist() for name, table in gold.items()} == {
-        name: table.to_pylist() for name, table in same.items()
-    }
-    assert "Events from Tuesday 1 January 2030, 12:00" in report.write(gold, run, tmp_path / "all").read_text()
+    for name, table in found.items():
+        assert report._in_order(name, table).to_pylist() == report._in_order(name, same[name]).to_pylist()
+    assert "Events from Tuesday 1 January 2030, 12:00" in report.write(found, run, tmp_path / "all").read_text()
     with pytest.raises(InvalidOption, match="run the pipeline first"):
         report.in_directory(tmp_path)

@@ -11,9 +11,11 @@ from tests.support.documents import blocks
 
 
 def run_page(page: str, monkeypatch: pytest.MonkeyPatch, edit: Callable[[str], str] = str) -> dict[str, Any]:
-    """Run the blocks of a page, those with ``file=a/b.py`` as that module; return the names of the others."""
+    """Run the Python of a page, blocks with ``file=a/b.py`` as that module; return the names of the others."""
     names: dict[str, Any] = {}
     for block in blocks(page):
+        if block.language == "shell":
+            continue
         assert block.language == "python"
         where = names
         if block.word:

@@ -29,7 +29,7 @@ from tests.support.environment import BASE_DIR, child_environment
 
 #: A change in these makes the migrated template anew.
 _SCHEMA_SOURCES = (
-    "django_leasequeue/migrations", "django_leasequeue/models", "django_leasequeue/sql/ddl", "testproject",
+    "django_leasequeue/migrations", "django_leasequeue/models", "django_leasequeue/sql", "testproject",
 )  # fmt: skip
 
 
@@ -60,8 +60,9 @@ class TemporaryServer(Server):
                 template = self._template()
                 self._directory.mkdir()
                 self._owner = _try_exclusive(self._directory / "owner")
-            atexit.register(self.close)
-            self._copy(template, self.data_dir)
+                atexit.register(self.close)
+                # Under the lock, as a suite that runs beside this one may delete the template.
+                self._copy(template, self.data_dir)
         return super().start()
 
     def close(self) -> None:
@@ -92,17 +93,18 @@ class TemporaryServer(Server):
                     os.close(owner)
 
     def _template(self) -> Path:
-        version = program_version(self.bin_dir)
-        options = hashlib.sha256(" ".join(initdb_options(version)).encode()).hexdigest()[:8]
-        template = self.home / f"template-{version}-{options}"
+        programs = program_version(self.bin_dir)
+        options = hashlib.sha256(" ".join(initdb_options(programs)).encode()).hexdigest()[:8]
+        template = self.home / f"template-{programs}-{options}"
         if not template.exists():
             with self._unfinished(template) as server:
                 server.start()
         if not self._migrated:
             return template
-        migrated = template.with_name(f"{template.name}-migrated-{_schema()}")
+        django = f"{template.name}-django{version('django')}"
+        migrated = template.with_name(f"{django}-{_schema()}")
         if not migrated.exists():
-            for outdated in self.home.glob(f"{template.name}-migrated-*"):
+            for outdated in self.home.glob(f"{django}-*"):
                 shutil.rmtree(outdated, ignore_errors=True)
             with self._unfinished(migrated) as server:
                 self._copy(template, server.data_dir)
@@ -135,7 +137,8 @@ class TemporaryServer(Server):
 
 def _schema() -> str:
     digest = hashlib.sha256(f"{version('django')} {version('django-pgtrigger')}".encode())
-    for file in sorted(file for folder in _SCHEMA_SOURCES for file in (BASE_DIR / folder).rglob("*.py")):
+    files = (file for folder in _SCHEMA_SOURCES for file in (BASE_DIR / folder).rglob("*.*"))
+    for file in sorted(file for file in files if file.suffix in (".py", ".sql")):
         digest.update(file.read_bytes())
     return digest.hexdigest()[:12]
 

@@ -6,7 +6,8 @@ from typing import Any
 from django.contrib.auth.models import Group
 from django.db import connection, transaction
 
-from django_leasequeue.tasks import Limit, current, get_workflow_result, group, step, task
+from django_leasequeue.exceptions import EventTimeout, JobFailed
+from django_leasequeue.tasks import Limit, chain, current, get_workflow_result, group, step, task
 from django_leasequeue.worker import JobControl
 
 
@@ -139,10 +140,14 @@ def flow_parent(*numbers: int) -> Any:
     return control().wait_for_result(get_workflow_result(id), timeout=60)
 
 
-@task
-def doubler(number: int) -> int:
+def refuse_negative(number: int) -> None:
     if number < 0:
         raise ValueError("negative")
+
+
+@task
+def doubler(number: int) -> int:
+    refuse_negative(number)
     return 2 * number
 
 
@@ -177,3 +182,103 @@ def ordered(number: int) -> int:
     assert said == number
     assert job.wait_for_result(child) == number
     return job.step("mail", write, "last", number, atomic=True)
+
+
+@task
+def says(value: Any) -> Any:
+    return value
+
+
+@task
+def hears(value: Any) -> int:
+    return len(str(control().wait_for_result(control().start(says.s(value)))))
+
+
+@task
+def refunder(number: int = 4) -> str:
+    """Give the money back if the parcel is not packed in time: once decided, that stays."""
+    packed = control().start(doubler.using(queue_name="packing", max_attempts=1).s(number))
+    try:
+        control().wait_for_result(packed, timeout=5)
+        made = control().step("ship", note, "shipped", atomic=True)
+    except EventTimeout:
+        made = control().step("refund", note, "refunded", atomic=True)
+    except JobFailed:
+        made = control().step("complain", note, "complained", atomic=True)
+    control().sleep("a day", days=1)
+    return made
+
+
+@task
+async def async_refunder() -> str:
+    packed = await control().astart(doubler.using(queue_name="packing").s(4))
+    try:
+        await control().await_for_result(packed, timeout=5)
+        made = await control().astep("ship", note, "shipped", atomic=True)
+    except EventTimeout:
+        made = await control().astep("refund", note, "refunded", atomic=True)
+    await control().asleep("a day", days=1)
+    return str(made)
+
+
+@task
+def replaced() -> None:
+    control().replace(doubler.using(queue_name="packing").s(4))
+
+
+@task
+def waiter_in_a_transaction(id: str) -> Any:
+    with transaction.atomic():
+        return control().wait_for_result(doubler.get_result(id))
+
+
+@task(max_attempts=10_000)
+def packed(number: int) -> int:
+    """Take as long as who waits has patience, about: which of the two is first is chance."""
+    control().sleep("packing", seconds=number % 7 * 0.3)
+    return number
+
+
+@task(max_attempts=10_000)
+def impatient(number: int) -> None:
+    job = control()
+    child = job.start(packed.s(number))
+    try:
+        kind = "shipped" if job.wait_for_result(child, timeout=number % 3 * 20) == number else "wrong"
+    except EventTimeout:
+        kind = "refunded"
+    job.step(kind, write, kind, number, atomic=True)
+    job.sleep("nap", seconds=0.3)
+    assert job.wait_for_result(child) == number
+    job.step("told", write, "told", number, atomic=True)
+
+
+@task(max_attempts=10_000)
+def cancelled(number: int) -> None:
+    for place in range(20):
+        control().step("pay", write, f"pay {place}", number, atomic=True)
+
+
+@task(max_attempts=1)
+def charged_once(number: int) -> None:
+    for place in range(5):
+        control().step("charge", write, f"charge {place}", number, atomic=True)
+
+
+@task(max_attempts=10_000)
+def undone(number: int) -> None:
+    """Write down how many charges there are to be undone."""
+    job = control()
+
+    def counted() -> int:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT count(*) FROM ledger WHERE kind LIKE 'charge %%' AND number = %s", [number])
+            return write(f"undone {cursor.fetchone()[0]}", number)
+
+    job.step("undo", counted, atomic=True)
+
+
+@task(max_attempts=10_000)
+def risky(number: int) -> None:
+    doubtful = chain(charged_once.s(number).on_failure(undone.si(number)))
+    control().step("risk", lambda: doubtful.enqueue().id, atomic=True)

@@ -20,6 +20,16 @@ def add(first: int, second: int = 0) -> int:
 
 
 @task
+def sign_in(password: str, tries: int = 1, *, url: str = "", **more: str) -> int:
+    return tries
+
+
+@task(takes_context=True)
+def renew(context: LeaseQueueContext, name: str, *tokens: str) -> str:
+    return name
+
+
+@task
 def echo(value: Any = None) -> Any:
     return value
 

@@ -11,11 +11,11 @@ from django.test import TestCase, override_settings
 from django_leasequeue import engine
 from django_leasequeue import signals as job_signals
 from django_leasequeue.exceptions import InvalidOption, PayloadTooLarge
-from django_leasequeue.models import LiveJob
+from django_leasequeue.models import Job, LiveJob
 from django_leasequeue.tasks import LeaseQueueBackend, Limit, chain, get_workflow_result, group
 from django_leasequeue.tasks.api import InvalidTask, TaskResultDoesNotExist
 from tests.support.heard import connected
-from tests.tasks import samples
+from tests.tasks import context_samples, context_settings, samples
 from tests.tasks.helpers import run_one
 
 FAR = {"DATABASE": "far"}
@@ -153,3 +153,13 @@ def test_a_workflow_waits_for_the_commit_too() -> None:
     assert get_workflow_result(result.id).status.label == "running"
     with pytest.raises(PayloadTooLarge), transaction.atomic():
         group([samples.echo.s("x" * 20_000_000)]).enqueue()
+
+
+def test_a_call_carries_the_context_that_was_there_when_it_was_made() -> None:
+    context = context_settings.LEASEQUEUE
+    with override_settings(LEASEQUEUE={**FAR, **context}), transaction.atomic():
+        token = context_samples.user.set("ada")
+        context_samples.tell.enqueue()
+        context_samples.user.reset(token)
+        assert jobs() == 0
+    assert Job.objects.using("far").get().meta == {"$context": {"user": "ada", "token": "t-1"}}

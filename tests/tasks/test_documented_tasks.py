@@ -94,12 +94,15 @@ class TestDefinition:
 
 
 class TestRunAfter:
-    def test_a_timedelta_counts_from_the_call_of_using_also_without_time_zones(self, clock: Clock) -> None:
+    @pytest.mark.django_db
+    def test_a_timedelta_counts_from_the_enqueue_also_without_time_zones(self, clock: Clock) -> None:
         task = django_api.double.using(run_after=timedelta(minutes=5))
-        assert task.run_after == clock.now + timedelta(minutes=5)
+        assert task.run_after == clock.now + timedelta(minutes=5), "a forecast"
+        clock.advance(minutes=1)
+        assert task.enqueue(1).task.run_after == clock.now + timedelta(minutes=5)
         with override_settings(USE_TZ=False, TIME_ZONE="Asia/Tokyo"):  # 12:00 in UTC is 21:00 in Tokyo
             task = django_api.double.using(run_after=timedelta(hours=1))
-        assert task.run_after == datetime(2030, 1, 1, 22)  # noqa: DTZ001
+        assert task.run_after == datetime(2030, 1, 1, 22, 1)  # noqa: DTZ001
 
     @pytest.mark.parametrize("given", [timedelta(hours=2), datetime(2030, 1, 1, 14, tzinfo=UTC)])
     @pytest.mark.django_db

@@ -12,17 +12,17 @@ from django.db import transaction
 from django_leasequeue import engine
 from django_leasequeue.engine import LeasedJob, Release
 from django_leasequeue.engine import clock as engine_clock
-from django_leasequeue.engine.flow.declared import HELD
 from django_leasequeue.engine.jobs.steps import wake_waiting
 from django_leasequeue.engine.pool import connect
 from django_leasequeue.exceptions import EventTimeout, InvalidOption, JobFailed, PayloadTooLarge
 from django_leasequeue.models import Attempt, EmittedEvent, Job, JobStep, Member
 from django_leasequeue.reaper.duties import Expiry, JobSteps, MissedEvents, forget_events
-from django_leasequeue.reaper.reaper import Turn
+from django_leasequeue.reaper.duty import DutyRun
 from django_leasequeue.tasks import Limit, aemit, chain, emit, task
 from django_leasequeue.tasks.api import InvalidTask, TaskResultStatus
 from django_leasequeue.tasks.handler import TaskHandler
 from django_leasequeue.testing import Harness
+from django_leasequeue.words import HELD
 from django_leasequeue.worker import JobControl
 from django_leasequeue.worker.durable import Suspended
 from tests.engine.flow import differences
@@ -57,7 +57,7 @@ def suspend(job: LeasedJob, control: Any) -> None:
 
 def duty(work: Any) -> None:
     with connect("default") as connection:
-        work(Turn(connection, "default"))
+        work(DutyRun(connection, "default"))
 
 
 @pytest.fixture
@@ -162,8 +162,8 @@ class TestSleep:
 
 
 @pytest.mark.parametrize(("name", "units", "text"), [
-    ("", {"hours": 1}, "name of a step"), ("a", {"weeks": "one"}, "units of timedelta"),
-    ("a", {"moons": 1}, "units of timedelta"), ("a", {"days": -1}, "number of seconds"),
+    ("", {"hours": 1}, "name of a step"), ("a", {"weeks": "one"}, "units must be those of timedelta"),
+    ("a", {"moons": 1}, "units must be those of timedelta"), ("a", {"days": -1}, "number of seconds"),
     ("a", {"days": 40_000}, "the time in ms"),
 ])  # fmt: skip
 def test_sleeps_that_make_no_sense(job: LeasedJob, name: str, units: Any, text: str) -> None:
@@ -189,6 +189,10 @@ class TestEvents:
         assert emit("others", project="other")
         results = [tasks.waiter.enqueue("packed"), tasks.waiter.enqueue("others")]
         assert (states(leasequeue), results[0].wait()) == (["completed", "suspended"], [1])
+
+    def test_names_that_the_queue_itself_emits_are_refused(self, job: LeasedJob) -> None:
+        with pytest.raises(InvalidOption, match=r"must not begin with '\$'"):
+            JobControl(job, NODE).wait_for("$result:1")
 
     def test_it_ends_with_its_timeout(self, job: LeasedJob, clock: engine_clock.Clock) -> None:
         suspend(job, suspending(job, "wait_for", "packed", timeout=5))
@@ -308,7 +312,7 @@ class TestOthers:
         result.refresh()
         assert result.status == TaskResultStatus.FAILED
         assert [error.exception_class for error in result.errors] == [JobFailed, JobFailed]
-        assert "does not know any more" not in caplog.text
+        assert "no longer knows" not in caplog.text
 
     def test_it_keeps_its_slot_where_its_limit_says_so(self, leasequeue: Harness) -> None:
         """The other one starts when it has ended; sleeping costs no starts of the rate: one each half an hour."""
@@ -379,7 +383,7 @@ def test_code_that_changes_while_jobs_sleep(leasequeue: Harness, monkeypatch: py
     monkeypatch.setattr(tasks, "versions", lambda: ["new", "b"])
     assert states(leasequeue, advance=True) == ["completed"]
     assert result.wait() == ["NEW", "B"]
-    (line,) = [record.getMessage() for record in caplog.records if "does not know any more" in record.getMessage()]
+    (line,) = [record.getMessage() for record in caplog.records if "no longer knows" in record.getMessage()]
     assert line.endswith("ignores: a, b#2")
 
 

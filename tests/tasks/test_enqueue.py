@@ -1,9 +1,10 @@
 """Enqueueing: what becomes of a call in the database, sync and async."""
 
 import uuid
-from datetime import UTC, datetime
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 from functools import reduce
-from itertools import islice
+from itertools import cycle, islice
 from operator import or_
 from typing import Any
 
@@ -17,10 +18,11 @@ from django_leasequeue.engine import NewJob
 from django_leasequeue.engine.jobs.results import status
 from django_leasequeue.engine.queues.presets import PRESETS
 from django_leasequeue.exceptions import BatchTooLarge, InvalidOption, PayloadTooLarge
-from django_leasequeue.models import JobState, LiveJob, Queue, StoredJob
+from django_leasequeue.models import EventKind, Job, JobEvent, JobState, LiveJob, Queue, StoredJob
 from django_leasequeue.tasks import LeaseQueueBackend, task
 from django_leasequeue.tasks import backend as backend_module
-from django_leasequeue.tasks.api import InvalidTask, TaskResultStatus, task_backends
+from django_leasequeue.tasks import calls as calls_module
+from django_leasequeue.tasks.api import InvalidTask, Task, TaskResultStatus, task_backends
 from django_leasequeue.tasks.results import new_end, new_ends
 from tests.tasks import samples
 from tests.tasks.django_api import BACKEND
@@ -134,11 +136,17 @@ class TestMany:
             ("default", "add", 0), ("other", "echo", 3), ("default", "plain", 0),
         ]  # fmt: skip
 
-    def test_more_than_one_statement_holds_is_still_one_call_in_order(self) -> None:
+    @pytest.mark.parametrize("tasks", [(samples.echo,), (samples.echo, samples.plain)], ids=["uniform", "mixed"])
+    def test_more_than_one_statement_holds_is_still_one_call_in_order(
+        self, tasks: Sequence[Task[Any, Any]], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         assert samples.echo.enqueue_many([]) == []
+        first = samples.echo.enqueue("first")
+        monkeypatch.setattr(calls_module, "MOST", 150)
         with override_settings(LEASEQUEUE={"MAX_ENQUEUE": 150}):
-            results = samples.echo.using(priority=1).enqueue_many((number,) for number in range(400))
-        jobs = list(StoredJob.objects.order_by("seq"))
+            calls = ((task, (number,), {}) for number, task in zip(range(400), cycle(tasks), strict=False))
+            results = task_backends["default"].enqueue_many(calls)  # type: ignore[attr-defined]
+        jobs = list(StoredJob.objects.exclude(key=first.id).order_by("seq"))
         assert [job.data["args"][0] for job in jobs] == list(range(400))
         assert [job.key for job in jobs] == [result.id for result in results]
         assert all(result.enqueued_at for result in results)
@@ -146,11 +154,62 @@ class TestMany:
     @pytest.mark.django_db(transaction=True)
     def test_all_or_none(self, monkeypatch: pytest.MonkeyPatch) -> None:
         samples.echo.enqueue("first")
+        calls = [
+            (task, (number,), {})
+            for number, task in zip(range(400), cycle([samples.echo, samples.plain]), strict=False)
+        ]
         ends = iter([*(new_end() for _ in range(250)), *(["refused"] * 250)])
         monkeypatch.setattr(backend_module, "new_ends", lambda: ends)
         with override_settings(LEASEQUEUE={"MAX_ENQUEUE": 200}), pytest.raises(InvalidOption, match="id_end"):
-            samples.echo.using(priority=1).enqueue_many((number,) for number in range(400))
+            task_backends["default"].enqueue_many(calls)  # type: ignore[attr-defined]
         assert StoredJob.objects.count() == 1
+
+    @pytest.mark.django_db(transaction=True)
+    def test_all_or_none_of_a_tasks_calls(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        samples.echo.enqueue("first")
+        answers = iter([[], RuntimeError("the second part")])
+
+        def new_results(*args: Any) -> list[Any]:
+            if isinstance(answer := next(answers), Exception):
+                raise answer
+            return answer
+
+        monkeypatch.setattr(calls_module, "new_results", new_results)
+        monkeypatch.setattr(calls_module, "MOST", 150)
+        with pytest.raises(RuntimeError, match="second part"):
+            samples.echo.enqueue_many((number,) for number in range(300))
+        assert StoredJob.objects.count() == 1
+
+    @pytest.mark.django_db(transaction=True)
+    def test_a_cap_that_is_set_between_two_parts_doubles_nothing(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        samples.echo.enqueue("first")
+        new_results = calls_module.new_results
+
+        def capped(*args: Any) -> list[Any]:
+            Queue.objects.update(cap_records=1)
+            return new_results(*args)
+
+        monkeypatch.setattr(calls_module, "new_results", capped)
+        monkeypatch.setattr(calls_module, "MOST", 150)
+        samples.echo.enqueue_many((number,) for number in range(300))
+        assert [job.data["args"] for job in StoredJob.objects.order_by("seq")[1:]] == [[n] for n in range(300)]
+
+    @pytest.mark.parametrize("count", [1, 150])
+    def test_what_a_task_declares_is_on_each_job(self, count: int) -> None:
+        declared = samples.echo.using(priority=3, max_attempts=4, expires=60, timeout=5, tags={"order": 7})
+        for _ in range(2):  # the first one of a priority takes the general way
+            results = declared.enqueue_many((f"\\{number}",) for number in range(count))
+        jobs = list(LiveJob.objects.order_by("seq"))
+        assert len(jobs) == 2 * count
+        for job in jobs:
+            assert (job.rank, job.max_deliveries, job.state) == (-3, 4, JobState.READY)
+            assert job.meta == {"timeout": 5, "$tags": {"order": 7}}
+            assert job.expires_at - job.created_at == timedelta(seconds=60)
+        assert [job.key for job in jobs[count:]] == [result.id for result in results]
+        assert jobs[-1].data == {"args": [f"\\{count - 1}"]}
+        assert Job.objects.filter(tags__order=7).count() == 2 * count
+        added = JobEvent.objects.filter(kind=EventKind.ENQUEUED)
+        assert {str(event.detail) for event in added} == {"{'tags': {'order': 7}}"}
 
     def test_what_is_no_set_of_arguments_is_refused_and_too_many(self, monkeypatch: pytest.MonkeyPatch) -> None:
         for wrong in (1, "word", b"word", None):

@@ -164,6 +164,25 @@ class TestWorkers:
             engine.run(engine.set_limits([LimitValues("k", concurrency=4)]))
             eventually(lambda: oracle.most_at_once() > 1, "several run at once", 90)
 
+    @pytest.mark.slow
+    @pytest.mark.parametrize("queues", [["busy", "paced"], ["*"]])
+    def test_a_rate_starts_beside_a_queue_that_never_ends(
+        self, queues: list[str], test_dsn: str, oracle: flow_samples.Oracle
+    ) -> None:
+        seconds = 4
+        flow_samples.seen.using(queue_name="busy").enqueue_many([("plain", n, 0.1) for n in range(400)])
+        paced = flow_samples.seen.using(queue_name="paced", limit=Limit("calls", rate=12, per=2))
+        paced.enqueue_many(("rated", n, 0.0) for n in range(60))
+        with working(TaskHandler(), queues=queues, concurrency=2):
+            eventually(lambda: len(oracle.runs()) > 0, "it has begun", 90)
+            time.sleep(seconds)
+        runs = oracle.runs()
+        rated = [run.began for run in runs if run.key == "rated"]
+        # On a machine with nothing else to do 0.9 and more.
+        assert len(rated) >= 0.5 * 12 / 2 * seconds
+        assert max(sum(first <= at < first + 2 for at in rated) for first in rated) <= 12
+        assert len(runs) - len(rated) >= 20, "the others go on"
+
 
 @pytest.mark.slow
 def test_the_page_about_limits(monkeypatch: pytest.MonkeyPatch, leasequeue: Harness) -> None:
@@ -179,6 +198,7 @@ def test_the_page_about_limits(monkeypatch: pytest.MonkeyPatch, leasequeue: Harn
     assert names["sync_customer"].limit.values == LimitValues("customer:{customer_id}", 1)
     from shop.partner import cancel_order, send_order  # type: ignore[import-not-found]
 
+    engine.run(engine.set_limits([LimitValues("partner-api", rate=50, per_ms=10_000)]))
     send_order.enqueue(1)
     cancel_order.enqueue(2)
     assert len(leasequeue.drain()) == 1

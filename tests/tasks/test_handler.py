@@ -13,13 +13,15 @@ from django.test import override_settings
 from django_leasequeue import engine
 from django_leasequeue.engine import LeasedJob, NewJob
 from django_leasequeue.engine.clock import Clock
-from django_leasequeue.engine.runner import DjangoExecutor
-from django_leasequeue.exceptions import NotBegun
+from django_leasequeue.engine.django_executor import DjangoExecutor
+from django_leasequeue.exceptions import InvalidOption, NotBegun
 from django_leasequeue.models import JobResult
-from django_leasequeue.tasks import Backoff, RetryLater, current, signals
+from django_leasequeue.reaper import declarations
+from django_leasequeue.tasks import Backoff, RetryLater, TaskNotFound, current, signals
 from django_leasequeue.tasks import handler as handler_module
 from django_leasequeue.tasks.api import TaskResultStatus
 from django_leasequeue.tasks.handler import TaskHandler
+from django_leasequeue.tasks.lookup import find_task
 from django_leasequeue.worker.control import GiveUp, JobAborted, JobControl, Retry
 from django_leasequeue.worker.run import UNSTARTED, failed
 from tests.tasks import django_api, samples
@@ -95,7 +97,8 @@ def test_a_context_knows_the_attempt_and_the_control(task: Any, clock: Clock) ->
     clock.advance(seconds=2)
     claim(node="dies")
     clock.advance(minutes=5)
-    assert run_one() == "completed"
+    # In its own process, where the test sees the call: it is a suspect by now.
+    assert run_one(handler=TaskHandler(inside=True)) == "completed"
     assert JobResult.objects.get().result == [2, "word", True]
     (context,) = samples.calls
     told = context.task_result
@@ -108,11 +111,11 @@ def test_a_context_knows_the_attempt_and_the_control(task: Any, clock: Clock) ->
 
 
 @pytest.mark.parametrize("name", ["returns_object", "returns_nan"])
-def test_a_result_that_is_not_json_fails_the_attempt(name: str) -> None:
+def test_a_result_that_is_not_json_fails_the_task_at_once(name: str) -> None:
     failure, verdict = verdict_of(leased(getattr(samples, name)))
     assert failure.type == "django_leasequeue.tasks.exceptions.ResultNotSerializable"
     assert f"samples.{name} returned an object of type" in failure.message
-    assert verdict == Retry(None)
+    assert verdict == GiveUp()
 
 
 @pytest.mark.parametrize("task", [samples.fail, samples.afail])
@@ -185,12 +188,13 @@ def test_the_timeout_is_the_tasks_or_the_callers() -> None:
 
 
 @pytest.mark.parametrize(("name", "says"), [
-    (None, "is not the path of a task"), ("add", "There is no module for task 'add'"),
+    (None, "is not the path of a task"), ("add", "'add' is not the path of a task"),
     ("tests.tasks.samples", "is not a task but module"), ("tests.tasks.samples.gone", "has no such name"),
     ("tests.tasks.samples.gone.deeper", "has no such name"),
     ("tests.tasks.samples.not_a_task", "is not a task but function"),
-    ("tests.tasks.samples._hidden", "is not a task but function"), ("os.system", "is not a task"),
-    ("no_such_package.tasks.add", "There is no module for task"),
+    ("tests.tasks.samples._hidden", "is not a task but function"), ("os.system", "is not below the installed apps"),
+    ("no_such_package.tasks.add", "is not below the installed apps"), ("antigravity.fly", "is not below"),
+    ("testing.no_app.add", "is not below"), ("testproject.demo.no_such.add", "There is no task"),
     ("tests.tasks.no_such_module.add", "has no such name"),
     ("tests.tasks.broken_module.add", "cannot be imported: RuntimeError"),
     ("tests.tasks.module_with_missing_import.add", "cannot be imported: No module named 'not_installed'"),
@@ -198,15 +202,29 @@ def test_the_timeout_is_the_tasks_or_the_callers() -> None:
     ("tests/tasks;import os", "is not the path of a task"), ("a." * 400 + "a", "is not the path of a task"),
 ])  # fmt: skip
 def test_only_tasks_are_run(name: str | None, says: str) -> None:
-    handler = TaskHandler()
+    handler = TaskHandler(inside=True)
     job = put(name=name)
     assert handler.is_async(job) is False
     assert handler.timeout(job) == (None, None)
     failure, verdict = verdict_of(job, handler)
-    assert failure.type == "django_leasequeue.tasks.exceptions.TaskNotFound"
+    expected = "NotATask" if says.endswith("is not the path of a task") else "TaskNotFound"
+    assert failure.type == f"django_leasequeue.tasks.exceptions.{expected}"
     assert says in failure.message
     # Another worker may run newer code.
     assert verdict == Retry(None)
+
+
+@pytest.mark.parametrize("path", ["tests.tasks.broken_module.spring", "tests.tasks.broken_module.nested.spring"])
+def test_what_is_not_below_the_modules_of_tasks_is_not_imported(path: str, settings: Any) -> None:
+    settings.LEASEQUEUE = {"TASK_MODULES": ["tests.tasks.samples", "tests.tasks.broken"]}
+    with pytest.raises(TaskNotFound, match=r"is not below LEASEQUEUE\['TASK_MODULES'\]"):
+        find_task(path)
+    with pytest.raises(InvalidOption, match="is not below"):
+        declarations.find_task(path)
+    settings.LEASEQUEUE = {"TASK_MODULES": ["tests.tasks.broken_module"]}
+    assert find_task("tests.tasks.samples.add") is samples.add, "it is declared here already"
+    with pytest.raises(TaskNotFound, match="RuntimeError"):
+        find_task(path)
 
 
 def test_a_job_of_another_backend_is_not_run() -> None:

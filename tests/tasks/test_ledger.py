@@ -10,14 +10,16 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 import psycopg
 import pytest
-from django.db import connections, transaction
+from django.db import OperationalError, connections, transaction
 from pytest_django import DjangoDbBlocker
 
 from django_leasequeue import engine
 from django_leasequeue.engine.jobs.steps import emit
+from django_leasequeue.exceptions import LeaseQueueError
 from tests.support.environment import child_environment
 from tests.support.faults import alias, faulty
 from tests.support.temporary_server import TemporaryServer
@@ -27,6 +29,19 @@ KILLS, CRASHES, STOPS = (int(os.environ.get(f"LEDGER_{name}", "3")) for name in 
 #: Milliseconds: who hangs for longer has lost it.
 LEASE = 1_500
 ORDERS = 40
+#: Of each other kind: those that are cancelled, that do not wait for long, that may not be tried again.
+OTHERS = 8
+#: Some commits take their time, a few of them longer than a lease.
+SLOW_COMMITS = """
+CREATE FUNCTION slow_commit() RETURNS trigger LANGUAGE plpgsql AS
+    'BEGIN
+        PERFORM pg_sleep(CASE WHEN random() < 0.01 THEN 2 WHEN random() < 0.2 THEN random() * 0.3 ELSE 0 END);
+        RETURN NULL;
+    END';
+CREATE CONSTRAINT TRIGGER slow_commit AFTER INSERT ON ledger DEFERRABLE INITIALLY DEFERRED
+    FOR EACH ROW EXECUTE FUNCTION slow_commit()
+"""
+PAID = "SELECT number, count(*) FROM ledger WHERE kind LIKE 'pay %' GROUP BY number"
 EVENTS = int(os.environ.get("LEDGER_EVENTS", "300"))
 #: When an event is emitted, in seconds after its task was enqueued: before the wait, while it goes to wait, after.
 MOMENTS = ((-1.0, -0.05), (-0.03, 0.06), (0.06, 1.5))
@@ -64,9 +79,39 @@ def jobs(migrated_server: TemporaryServer, django_db_blocker: DjangoDbBlocker) -
         yield migrated_server
 
 
-def enqueue(name: str, *numbers: int) -> None:
+def enqueue(name: str, *numbers: int) -> list[int]:
     new = [engine.NewJob(data={"args": [number]}, name=f"tests.tasks.durable_tasks.{name}") for number in numbers]
-    engine.run(engine.enqueue("default", new), "jobs")
+    return [job.seq for job in engine.run(engine.enqueue("default", new), "jobs")]
+
+
+class Cancels:
+    """Cancels jobs that run, in the middle of their commits too, and counts at once what each has paid."""
+
+    def __init__(self, server: TemporaryServer) -> None:
+        self._server = server
+        #: What had been paid when the cancel was answered, by number.
+        self.paid: dict[int, int] = {}
+
+    def cancel(self, jobs: dict[int, int]) -> None:
+        """Cancel each once it has paid something; what a fault of the server breaks off says nothing."""
+        end = time.monotonic() + 20
+        while jobs and time.monotonic() < end:
+            time.sleep(random.uniform(0, 0.05))
+            with suppress(psycopg.Error, LeaseQueueError, OperationalError):
+                for number in self._paid().keys() & jobs.keys():
+                    seq = jobs.pop(number)
+                    if engine.run(engine.cancel("default", seqs=[seq], running=True), "jobs"):
+                        self.paid[number] = self._paid()[number]
+        connections["jobs"].close()
+
+    def _paid(self) -> Counter[int]:
+        with psycopg.connect(self._server.conninfo()) as connection:
+            return Counter(dict(connection.execute(PAID).fetchall()))
+
+    def late(self, times: dict[str, Counter[int]]) -> dict[int, tuple[int, int]]:
+        """Return those of which something was committed after the answer: what was paid then, and in the end."""
+        in_the_end = sum((times[f"pay {place}"] for place in range(20) if f"pay {place}" in times), Counter[int]())
+        return {number: (then, in_the_end[number]) for number, then in self.paid.items() if in_the_end[number] != then}
 
 
 @pytest.mark.slow
@@ -75,8 +120,15 @@ def enqueue(name: str, *numbers: int) -> None:
 def test_what_is_atomic_is_there_once(jobs: TemporaryServer, crew: Crew) -> None:
     faults = ["kill"] * KILLS + ["crash"] * CRASHES + ["stop"] * STOPS
     random.shuffle(faults)
+    with psycopg.connect(jobs.conninfo()) as connection:
+        connection.execute(SLOW_COMMITS)
+    cancels, threads = Cancels(jobs), ThreadPoolExecutor(2)
     ordered = 0
     for fault in faults:
+        others = range(ordered, ordered + OTHERS)
+        threads.submit(cancels.cancel, dict(zip(others, enqueue("cancelled", *others), strict=True)))
+        enqueue("impatient", *others)
+        enqueue("risky", *others)
         enqueue("ordered", *range(ordered, ordered + ORDERS))
         time.sleep(random.uniform(0.1, 0.8))
         for number in range(ordered, ordered + ORDERS):
@@ -93,6 +145,7 @@ def test_what_is_atomic_is_there_once(jobs: TemporaryServer, crew: Crew) -> None
             jobs.start()
             connections["jobs"].close()
         crew.fill()
+    threads.shutdown()
     _wait_for_the_end(jobs, 2 * ordered)
     with psycopg.connect(jobs.conninfo()) as connection:
         rows = connection.execute("SELECT kind, number, count(*) FROM ledger GROUP BY kind, number").fetchall()
@@ -100,7 +153,17 @@ def test_what_is_atomic_is_there_once(jobs: TemporaryServer, crew: Crew) -> None
     for kind in ("task", "atomic", "last"):
         assert times[kind] == Counter(range(ordered)), kind
     assert set(times["plain"]) == set(range(ordered))
+    decided = Counter(start + number for start in range(0, ordered, ORDERS) for number in range(OTHERS))
+    assert times["told"] == times.get("shipped", Counter()) + times.get("refunded", Counter()) == decided
+    assert cancels.late(times) == {}
+    for kind, counts in times.items():
+        assert kind.split()[0] not in ("pay", "charge", "undone") or max(counts.values()) == 1, kind
+    charges = sum((times[f"charge {place}"] for place in range(5)), Counter[int]())
+    undone = {number: int(kind.split()[1]) for kind in times if kind.startswith("undone ") for number in times[kind]}
+    assert {number: (seen, charges[number]) for number, seen in undone.items() if seen != charges[number]} == {}
+    assert set(charges) | set(undone) == set(decided)
     print(f"{ordered} orders, {dict(Counter(faults))}: plain steps done again: {times['plain'].total() - ordered}")
+    print(f"refunded {len(times.get('refunded', ()))}, undone {len(undone)}, cancelled {sorted(cancels.paid.values())}")
 
 
 def emit_somehow(number: int) -> None:
@@ -142,11 +205,17 @@ def test_no_event_is_lost(jobs: TemporaryServer, crew: Crew) -> None:
 
 
 def _wait_for_the_end(server: TemporaryServer, jobs: int) -> None:
-    unfinished = "SELECT count(*) FROM leasequeue_job WHERE seq NOT IN (SELECT seq FROM leasequeue_jobresult)"
-    end = time.monotonic() + 300
-    left = -1
-    while left and time.monotonic() < end:
+    unfinished = (
+        "SELECT count(*) FROM leasequeue_job WHERE seq NOT IN (SELECT seq FROM leasequeue_jobresult)"
+        " AND seq NOT IN (SELECT seq FROM leasequeue_deadletter)"
+    )
+    left, changed = -1, time.monotonic()
+    # A busy machine may take long: what counts is that some go on ending.
+    while left and time.monotonic() < changed + 120:
         time.sleep(0.5)
+        before = left
         with psycopg.connect(server.conninfo()) as connection:
             ((left,),) = connection.execute(unfinished).fetchall()
+        if left != before:
+            changed = time.monotonic()
     assert left == 0, f"{left} of {jobs} jobs have not ended"

@@ -6,10 +6,12 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 from django.contrib.auth.models import Group, Permission
 from django.contrib.contenttypes.models import ContentType
+from django.core.mail import EmailMessage
 from django.test import Client
 
 from django_leasequeue.engine.clock import Clock
@@ -157,3 +159,26 @@ def test_calling_tasks(monkeypatch: pytest.MonkeyPatch, leasequeue: Harness) -> 
         assert calls[name].wait() == value
     assert [call.wait() for call in many] == ["Hello Ann", "Hello Bob"]
     assert [calls[name].job.state for name in ("countdown", "eta")] == ["delayed"] * 2
+
+
+def test_later(monkeypatch: pytest.MonkeyPatch, leasequeue: Harness) -> None:
+    names = run_page("how-to/later.md", monkeypatch)
+    assert names["cancelled"] is True
+    nine, once = Job.objects.order_by("pk")
+    assert nine.available_at
+    assert once.available_at
+    local = nine.available_at.astimezone(ZoneInfo("Europe/Berlin"))
+    assert (local.hour, local.minute) == (9, 0)
+    assert 250 < (once.available_at - once.enqueued_at).total_seconds() <= 301
+    assert [ran.state for ran in leasequeue.drain()] == []
+
+
+def test_email(monkeypatch: pytest.MonkeyPatch, leasequeue: Harness, mailoutbox: list[Any]) -> None:
+    names = run_page("how-to/email.md", monkeypatch)
+    message = EmailMessage("Reset", "Follow the link.", None, ["bob@example.com"])
+    assert sys.modules["shop.backends"].QueuedEmail().send_messages([message]) == 1
+    leasequeue.drain(advance=True)
+    assert [(mail.subject, mail.to) for mail in mailoutbox] == [
+        ("Your order", ["ann@example.com"]), ("Reset", ["bob@example.com"]),
+    ]  # fmt: skip
+    assert names["sent"].wait() is None

@@ -142,18 +142,24 @@ def told() -> bool:
     return LiveJob.objects.exclude(reply_to=None).exists()
 
 
-def test_only_a_task_that_nobody_runs_is_taken_out_also_between_two_attempts() -> None:
+def test_a_cancelled_task_that_nobody_runs_is_gone() -> None:
     result = samples.add.enqueue(1)
     assert result.cancel() is True
     assert not LiveJob.objects.exists()
     assert result.cancel() is False
     with pytest.raises(TaskResultDoesNotExist):
         result.refresh()
+
+
+def test_a_task_is_cancelled_between_two_attempts() -> None:
     first = samples.fail_twice.enqueue()
     assert run_one() == "failing"
     assert samples.fail_twice.get_result(first.id).cancel() is True
     assert not LiveJob.objects.exists()
-    result = samples.add.enqueue(1)  # nor one that runs or has ended
+
+
+def test_a_task_that_runs_or_has_ended_is_not_cancelled() -> None:
+    result = samples.add.enqueue(1)
     claim()
     assert result.cancel() is False
     done = samples.add.enqueue(1)
@@ -212,7 +218,7 @@ class TestWait:
                 result.wait(timeout=timeout)
         with transaction.atomic(), pytest.raises(InvalidOption, match="no worker can see"):
             samples.add.enqueue(1).wait()
-        with pytest.raises(WaitTimeout, match="It goes on"):
+        with pytest.raises(WaitTimeout, match="It continues"):
             result.wait(timeout=0.1)
         assert run_one() == "completed"
 

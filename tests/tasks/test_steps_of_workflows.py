@@ -60,7 +60,7 @@ class TestTimes:
     def test_another_attempt_does_not_wait_again_nor_what_is_cancelled(self, clock: Clock, tmp_path: Path) -> None:
         late = flow.fail_once.using(run_after=60, backoff=0).si(str(tmp_path))
         result = chain(flow.double.si(1), late).enqueue()
-        assert (len(run_all()), late.task.step_delay) == (1, timedelta(seconds=60))
+        assert (len(run_all()), late.task.run_delay) == (1, timedelta(seconds=60))
         clock.advance(seconds=61)
         assert len(run_all()) == 2, "it failed, and was tried again at once"
         assert result.status.label == "completed"

@@ -22,13 +22,16 @@ def work() -> None:
     return None
 
 
-def test_the_decorator_takes_all_arguments_and_using_changes_a_copy() -> None:
+def test_the_decorator_takes_all_arguments() -> None:
     made = task(
         priority=5, queue_name="mail", backend="default", max_attempts=3, backoff="exponential",
         timeout=timedelta(minutes=1),
     )(work)  # fmt: skip
     assert (made.priority, made.queue_name, made.backend, made.takes_context) == (5, "mail", "default", False)
     assert (made.max_attempts, made.backoff, made.timeout) == (3, Backoff("exponential"), 60.0)
+
+
+def test_using_changes_a_copy() -> None:
     changed = samples.add.using(max_attempts=4, backoff=2, timeout=9, priority=1, queue_name="other")
     assert (changed.max_attempts, changed.backoff, changed.timeout) == (4, 2, 9.0)
     assert (changed.priority, changed.queue_name, changed.func) == (1, "other", samples.add.func)
@@ -36,7 +39,9 @@ def test_the_decorator_takes_all_arguments_and_using_changes_a_copy() -> None:
     again = changed.using(timeout=8)
     assert (again.max_attempts, again.backoff, again.timeout) == (4, 2, 8.0)
     assert again.changed == ("max_attempts", "backoff", "timeout", "queue_name")
-    # Tasks are values.
+
+
+def test_tasks_are_values() -> None:
     assert samples.add.using(backoff=[1, 2]) == samples.add.using(backoff=(1, 2))
     assert len({samples.add, samples.add.using(timeout=1), samples.add.using(timeout=1)}) == 2
     with pytest.raises(InvalidTask, match="@task"):

@@ -15,12 +15,12 @@ import pytest
 from django.db import connection, transaction
 
 from django_leasequeue import engine, signals
+from django_leasequeue.engine.django_executor import DjangoExecutor
 from django_leasequeue.engine.pool import connect
-from django_leasequeue.engine.runner import DjangoExecutor
 from django_leasequeue.exceptions import JobCancelled
 from django_leasequeue.models import LiveJob, StoredJob, UniqueKey
 from django_leasequeue.reaper.duties import UniqueKeys
-from django_leasequeue.reaper.reaper import Turn
+from django_leasequeue.reaper.duty import DutyRun
 from django_leasequeue.tasks import Limit, task
 from django_leasequeue.tasks.api import InvalidTask, TaskResultDoesNotExist, TaskResultStatus, task_backends
 from django_leasequeue.testing import Harness
@@ -113,7 +113,7 @@ class TestHowLong:
     def test_keys_of_jobs_that_are_gone_are_removed(self) -> None:
         invoice.enqueue(1).cancel()
         kept = send_invoice.enqueue(5)
-        UniqueKeys()(Turn(connection.connection, "default"))
+        UniqueKeys()(DutyRun(connection.connection, "default"))
         assert UniqueKey.objects.get().key == "invoice-5"
         assert send_invoice.enqueue(5).id == kept.id
 

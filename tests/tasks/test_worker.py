@@ -112,7 +112,7 @@ def test_failures(how: str, kind: str, says: str, attempts: int) -> None:
         result.wait(60)
     result.refresh()
     assert [error.exception_class_path for error in result.errors] == [kind] * attempts
-    assert "isolation.py" not in result.errors[0].traceback or how in ("exit", "signal", "fork")
+    assert "django_leasequeue/tasks/isolat" not in result.errors[0].traceback or how in ("exit", "signal", "fork")
 
 
 @pytest.mark.parametrize("how", ["cancel", "timeout", "hurry", "lost"])

@@ -214,18 +214,24 @@ class TestWorkflow:
             chain(many, many).enqueue()
 
 
-def test_cancelled_what_has_started_is_reported_and_the_rest_is_taken_out_as_when_it_expires(clock: Clock) -> None:
+def test_a_cancelled_workflow_runs_no_job() -> None:
     result = chain(flow.double.s(1), flow.double.s()).enqueue()
     assert (result.cancel(), run_all(), result.cancel()) == (2, [], 0)
     assert result.status.state == WorkflowState.CANCELLED
     with pytest.raises(JobCancelled, match=r"Workflow .* was cancelled"):
         result.results()
+
+
+def test_a_cancelled_workflow_completes_what_has_started() -> None:
     result = group([flow.double.s(1), flow.double.s(2)]).enqueue()
     (job,) = claim()
     assert result.cancel() == 1
     assert engine.run(engine.finish([engine.Ending(job.seq, job.token)], NODE)).ok == [job.seq]
     assert (run_all(), states(result)) == ([], ["completed", "cancelled"])
     assert (result.status.completed, result.status.cancelled) == (1, 1)
+
+
+def test_a_workflow_whose_first_job_expires_is_cancelled(clock: Clock) -> None:
     result = chain(flow.double.using(expires=60).s(1), flow.double.s()).enqueue()
     clock.advance(seconds=61)
     assert run_all() == []

@@ -1,23 +1,26 @@
 """The pytest fixture ``leasequeue`` and the unittest mixin, as a host project uses them."""
 
+import sys
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from asgiref.sync import sync_to_async
+from django.contrib.auth.models import Group
 from django.db import connection, connections, transaction
 from django.test import TestCase, override_settings
 
 from django_leasequeue import Queue, engine
 from django_leasequeue.conf import process
 from django_leasequeue.engine import clock, pool
-from django_leasequeue.exceptions import InvalidOption, MaxRetries, WaitTimeout
+from django_leasequeue.exceptions import InvalidOption, MaxRetries, NotSerializable, TransactionLeftOpen, WaitTimeout
 from django_leasequeue.notify import get_listener
 from django_leasequeue.queue.base import find_serializer, known_serializer
-from django_leasequeue.tasks import FailForGood, RetryLater, task
+from django_leasequeue.tasks import FailForGood, Limit, RetryLater, task
 from django_leasequeue.testing import Harness, LeaseQueueTestMixin, harness
 from django_leasequeue.testing.plugin import leasequeue as fixture
 from tests.support.environment import python
+from tests.tasks import samples
 
 sent: list[Any] = []
 
@@ -28,6 +31,17 @@ def send_mail(to: str, subject: str = "") -> str:
         raise ValueError("no such address")
     sent.append((to, subject))
     return f"sent to {to}"
+
+
+@task(max_attempts=1)
+def leaves_open(group: str) -> None:
+    transaction.atomic().__enter__()
+    Group.objects.create(name=group)
+
+
+@task(max_attempts=1)
+async def leaves_open_in_part(group: str) -> None:
+    await sync_to_async(leaves_open.func)(group)
 
 
 @task
@@ -59,6 +73,24 @@ def _nothing_sent() -> Any:
 def database(request: pytest.FixtureRequest) -> str:
     """Each test of this file that asks for it runs in both kinds of tests."""
     return str(request.param)
+
+
+@task(max_attempts=1)
+def leaves() -> None:
+    sys.exit("no")
+
+
+@task(max_attempts=1)
+async def aleaves() -> None:
+    sys.exit("no")
+
+
+class Raises:
+    def __init__(self, error: type[BaseException]) -> None:
+        self.error = error
+
+    def __call__(self, job: Any) -> None:
+        raise self.error
 
 
 def mails() -> Queue:
@@ -100,6 +132,35 @@ class TestDrain:
         with pytest.raises(ValueError, match="no such address"):
             leasequeue.drain(raise_errors=True)
 
+    @pytest.mark.parametrize("task", [leaves, aleaves])
+    def test_a_task_that_exits_has_failed_as_in_a_worker(self, database: str, leasequeue: Harness, task: Any) -> None:
+        result = task.enqueue()
+        assert [ran.state for ran in leasequeue.drain()] == ["dead"]
+        result.refresh()
+        assert result.errors[0].exception_class is SystemExit
+        task.enqueue()
+        with pytest.raises(SystemExit):
+            leasequeue.drain(raise_errors=True)
+
+    @pytest.mark.parametrize("serializer", ["json", "msgpack"])
+    def test_a_result_that_cannot_be_written_fails_at_once(
+        self, database: str, leasequeue: Harness, serializer: str
+    ) -> None:
+        queue = Queue("odd", preset="jobqueue", serializer=serializer)
+        leasequeue.handle(queue, lambda job: {"a": [object()]})
+        queue.enqueue(1)
+        (ran,) = leasequeue.drain()
+        assert (ran.state, type(ran.error)) == ("failed", NotSerializable)
+        if serializer == "json":
+            assert str(ran.error) == "the result has an object of type object at ['a'][0]: return JSON."
+
+    def test_ctrl_c_and_the_failure_of_a_test_end_the_draining(self, database: str, leasequeue: Harness) -> None:
+        for error in (KeyboardInterrupt, pytest.fail.Exception):
+            leasequeue.handle("mails", Raises(error))
+            mails().enqueue(1)
+            with pytest.raises(error):
+                leasequeue.drain()
+
     def test_retries_and_delayed_jobs_wait_for_the_clock(self, database: str, leasequeue: Harness) -> None:
         leasequeue.freeze(datetime(2030, 1, 1, tzinfo=UTC))
         result = send_mail.enqueue("nobody")
@@ -140,7 +201,7 @@ class TestDrain:
         monkeypatch.setattr(harness, "MAX_JOBS", 20)
         leasequeue.handle("mails", lambda job: mails().enqueue(1))
         mails().enqueue(1)
-        with pytest.raises(AssertionError, match="20 jobs ran"):
+        with pytest.raises(AssertionError, match="ran 20 jobs"):
             leasequeue.drain()
 
     @pytest.mark.django_db(transaction=True)
@@ -149,6 +210,18 @@ class TestDrain:
         await mails().aenqueue(5)
         assert [ran.result for ran in await leasequeue.adrain()] == [5]
         await sync_to_async(lambda: connection.close())()  # noqa: PLW0108  (that of the other thread)
+
+
+@pytest.mark.parametrize("task", [leaves_open, leaves_open_in_part])
+def test_a_task_that_leaves_a_transaction_open_fails_as_in_a_worker(
+    task: Any, database: str, leasequeue: Harness
+) -> None:
+    task.enqueue("left")
+    count.enqueue(7)
+    assert [(ran.state, type(ran.error)) for ran in leasequeue.drain()] == [
+        ("dead", TransactionLeftOpen), ("completed", type(None)),
+    ]  # fmt: skip
+    assert not Group.objects.filter(name="left").exists()
 
 
 class TestAssertions:
@@ -266,6 +339,28 @@ def test_the_clock_stops_when_it_is_asked_to(database: str, leasequeue: Harness)
     leasequeue.advance(seconds=31)
     [again] = mails().claim()
     assert again.deliveries == 2
+
+
+LIMITED = samples.add.using(limit=Limit("one", concurrency=1, rate=1, per=60))
+
+
+def test_a_drain_that_advances_the_clock_passes_rates(database: str, leasequeue: Harness) -> None:
+    began = leasequeue.freeze().now
+    LIMITED.enqueue_many((number,) for number in range(3))
+    assert [ran.state for ran in leasequeue.drain()] == ["completed"]
+    assert [ran.state for ran in leasequeue.drain(advance=True)] == ["completed"] * 2
+    assert leasequeue.clock.now - began >= timedelta(seconds=60)
+
+
+def test_a_drain_that_advances_the_clock_ends_where_others_hold_or_pause(database: str, leasequeue: Harness) -> None:
+    LIMITED.enqueue_many((number,) for number in range(3))
+    paused = Queue("paused")
+    paused.enqueue(1, delay_ms=60_000)
+    paused.pause()
+    [job] = Queue("default").claim(lease_ms=86_400_000)
+    assert leasequeue.drain(advance=True) == []
+    Queue("default").ack(job)
+    assert [ran.state for ran in leasequeue.drain(advance=True)] == ["completed"] * 2
 
 
 def test_after_the_test_the_clock_goes_on_and_what_waits_waits() -> None:

@@ -14,7 +14,17 @@ from django_leasequeue.client import AsyncClient, Client, ClientJob, Record, Wor
 from django_leasequeue.exceptions import LeaseLost, LeaseQueueError
 from django_leasequeue.models import Job, JobQuerySet
 from django_leasequeue.queue.outcomes import Receipt
-from django_leasequeue.tasks import LeaseQueueContext, Limit, Workflow, WorkflowResult, chain, chord, group, task
+from django_leasequeue.tasks import (
+    ContextNotRestored,
+    LeaseQueueContext,
+    Limit,
+    Workflow,
+    WorkflowResult,
+    chain,
+    chord,
+    group,
+    task,
+)
 
 if sys.version_info >= (3, 12):
     from django.tasks import TaskResult
@@ -48,7 +58,7 @@ def consume() -> None:
             images.ack(job, result={"ok": True})
         except LeaseLost as error:
             lost: LeaseQueueError = error
-            print(lost)
+            print(lost, issubclass(ContextNotRestored, LeaseQueueError))
     images.claim("five")  # wrong
     images.ack("img-1")  # wrong
     images.ack_many(jobs, [{"ok": True} for _ in jobs], result_ttl_ms=60_000)
@@ -87,6 +97,9 @@ def enqueue_tasks() -> None:
     send_receipt.enqueue(order=3)
     send_receipt.enqueue("three")  # wrong
     result = send_receipt.enqueue(3)
+    many = send_receipt.enqueue_many([(3,)])
+    many.append(result)
+    assert_type(many[0].wait(), str)
     django_result: DjangoResult = result
     print(django_result)
     assert_type(result.return_value, str)

@@ -96,13 +96,20 @@ WRONG: list[tuple[dict[str, Any], str, str, str]] = [
         ("mail box", {}, "the name of a queue"),
     )),
     (task_of(schedule="61 * * * *"), "E014", "Bad minute", ""),
-    (task_of(schedule="@daily", timezone="Mars/Olympus"), "E014", "is not a time zone", ""),
+    (task_of(schedule="@daily", timezone="Mars/Olympus"), "E014", "timezone must be a name", ""),
     (task_of(), "E014", "'schedule' is missing", ""),
-    (task_of(schedule="@daily", task=f"{REPORT}s_missing"), "E014", "there is no task at", ""),
-    (task_of(schedule="@daily", task="tests.reaper.recurring.tasks.plain"), "E014", "is not a task", ""),
-    ({"WORKER": {"NODE": "x" * 200}}, "E016", "node of a worker must be at most 112 bytes", ""),
-    ({"WORKER": {"DATABASE": "nowhere"}}, "E016", "'nowhere' is not a PostgreSQL database", ""),
-    ({"REAPER": {"INTERVALS": {"sweeping": 1}}}, "E016", "names 'sweeping', which is no duty", ""),
+    (task_of(schedule="@daily", task=f"{REPORT}s_missing"), "E014", "task must be the path of a task", ""),
+    (task_of(schedule="@daily", task="tests.reaper.recurring.tasks.plain"), "E014", "is none: decorate", ""),
+    ({"WORKER": {"NODE": "x" * 200}}, "E016", "node must have at most 112 bytes", ""),
+    ({"WORKER": {"DATABASE": "nowhere"}}, "E016", "database must be a PostgreSQL alias", ""),
+    *(({"CONTEXT": {"RESTORE": "contextlib.nullcontext", **given}}, "E027", says, "LEASEQUEUE['CONTEXT']")
+      for given, says in (
+        ({"CAPTURE": "no.such.capture"}, "['CAPTURE'] is 'no.such.capture': No module named 'no'"),
+        ({"CAPTURE": "contextlib.no_such"}, 'does not define a "no_such" attribute/class'),
+        ({"RESTORE": "tests.unit.test_checks.REPORT"}, "['RESTORE'] is 'tests.unit.test_checks.REPORT': it is not"),
+        ({"CAPTURE": "builtins.len", "RESTORE": None}, "CAPTURE is set"),
+    )),
+    ({"REAPER": {"INTERVALS": {"sweeping": 1}}}, "E016", "it has 'sweeping'", ""),
 ]  # fmt: skip
 
 
@@ -164,6 +171,27 @@ def test_jobs_in_another_database_than_the_data() -> None:
         with override_settings(TASKS={"default": {"BACKEND": backend, "OPTIONS": {"database": "jobs"}}}):
             assert ids(found()) == ["leasequeue.W022"]
         assert ids(found(ENQUEUE_AFTER_COMMIT_OF="gone")) == ["leasequeue.E003"]
+
+
+def test_one_connection_string_for_several_databases() -> None:
+    both: dict[str, Any] = {"DATABASES": ["default", "jobs"], "ENQUEUE_AFTER_COMMIT_OF": "jobs"}
+    near = "postgresql:///near"
+
+    def errors(**leasequeue: Any) -> list[django_checks.CheckMessage]:
+        return [message for message in found(**leasequeue) if message.is_serious()]
+
+    with database_alias("jobs", django_settings.DATABASES["default"]):
+        says = "one connection string, and queues are in 2 databases: 'default', 'jobs'."
+        hint = "'LISTEN_DSN': {'default': 'postgresql://...', 'jobs': 'postgresql://...'}"
+        tells(errors(**both, LISTEN_DSN=near), "E026", says, hint=hint)
+        tells(errors(WORKER={"DATABASE": "jobs"}, LISTEN_DSN=near), "E026", says)
+        backend = {"BACKEND": "django_leasequeue.tasks.LeaseQueueBackend", "OPTIONS": {"database": "jobs"}}
+        with override_settings(TASKS={"default": backend}):
+            tells(errors(LISTEN_DSN=near), "E026", says)
+        assert errors(LISTEN_DSN=near) == []
+        for given in (None, "", {}, {"jobs": near}, {"default": "", "jobs": near}):
+            assert errors(**both, LISTEN_DSN=given) == []
+        tells(errors(**both, LISTEN_DSN={"job": near}), "E003", "LISTEN_DSN'] names 'job', which is not", hint="jobs")
 
 
 @pytest.mark.parametrize(("asked", "answer", "text"), [

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from django_leasequeue.engine.dead import redaction
+from django_leasequeue.engine.dead import export
 from django_leasequeue.engine.dead.fingerprint import fingerprint, fingerprint_of, mask, place_of
 
 
@@ -113,12 +113,12 @@ def test_the_place_is_the_innermost_line_of_the_hosts_code_and_not_the_file() ->
     ["=1+1", "+1", "-1+cmd|' /C calc'!A0", "@SUM(1)", "\t=1", "\r=1", "\n=1", "＝1+1", "＋1", "－1", "＠SUM(1)"],  # noqa: RUF001
 )
 def test_what_looks_like_a_formula_is_text(text: str) -> None:
-    assert redaction.as_text(text) == f"'{text}"
-    written = "".join(redaction.lines([{"cell": text}], ["cell"], "csv"))
+    assert export.as_text(text) == f"'{text}"
+    written = "".join(export.lines([{"cell": text}], ["cell"], "csv"))
     assert list(csv.reader(io.StringIO(written, newline=""))) == [["cell"], [f"'{text}"]]
 
 
 @pytest.mark.parametrize("value", ["", "orders", "a=b", "1-2", " =1", -1, 2.5, None, True])
 def test_everything_else_is_left_as_it_is(value: object) -> None:
-    written = "".join(redaction.lines([{"cell": value, "next": 1}], ["cell", "next"], "csv"))
+    written = "".join(export.lines([{"cell": value, "next": 1}], ["cell", "next"], "csv"))
     assert written.splitlines()[1] == f"{'' if value is None else value},1"

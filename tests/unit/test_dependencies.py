@@ -114,5 +114,5 @@ def test_advice_for_a_pooler_old_tables_and_other_errors() -> None:
 def test_without_pyspark_the_lake_says_what_to_install(monkeypatch: pytest.MonkeyPatch, action: str) -> None:
     for name in ("pyspark", "pyspark.sql"):
         monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(CommandError, match=r'pip install "django-leasequeue\[spark\]"'):
+    with pytest.raises(CommandError, match=r'pip install "django-leasequeue\[spark,delta\]"'):
         call_command("leasequeue_lake", action, "--lake", "unused", *(["--days", "1"] if action == "report" else []))

@@ -27,8 +27,8 @@ from django_leasequeue.conf.queue_options import OPTIONS
 from django_leasequeue.engine.queues.presets import PRESETS
 from django_leasequeue.enums import EventKind
 from django_leasequeue.management.commands.runworker import Command
-from django_leasequeue.queue.consumer import Execution
 from django_leasequeue.queue.enqueue import JobOptions
+from django_leasequeue.queue.function_handler import Execution
 from django_leasequeue.queue.outcomes import Finished, JobStatus, Receipt
 from django_leasequeue.tasks import Backoff
 from django_leasequeue.testing import _HOMES, Harness, Ran, Seen
@@ -59,6 +59,19 @@ def test_every_setting_with_what_it_may_be_and_its_default(name: str, kind: type
         value = eval(re.sub(r"(?<=\d),(?=\d)", "_", default))
         assert conf.parse(kind, {key: value}, name, []) == kind(), key
         assert is_dataclass(hint) or type(value) in (type(conf.default(item)), list), key
+
+
+def test_the_ten_commonest_problems_have_commands_that_run_so() -> None:
+    page = (REFERENCE.parent / "how-to/troubleshooting.md").read_text(encoding="utf-8")
+    table = page.partition("## The ten commonest")[2].partition("\n## ")[0]
+    problems = [line.split(" | ") for line in table.splitlines() if line.startswith("| **")]
+    assert len(problems) == 10
+    for seen, run, then in problems:
+        calls = re.findall(r"`(?:manage\.py )?((?:leasequeue_\w+|runworker) [^`]+)`", f"{run} {then}")
+        assert calls or re.search(r"`(manage\.py|curl) ", run), seen
+        for call in calls:
+            name, *words = call.split()
+            load_command_class("django_leasequeue", name).create_parser("manage.py", name).parse_args(words)
 
 
 def test_every_option_of_queues_and_jobs_preset_and_kind_of_event() -> None:
@@ -191,7 +204,6 @@ def test_every_name_of_the_facades(module: Any) -> None:
 EVERY_PAGE = [*sorted(path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md")), "../README.md"]
 #: Languages whose blocks are run by the tests of these pages: on another page nobody would read them.
 RUN_ELSEWHERE = {
-    "go": ["how-to/external-workers.md"], "js": ["how-to/external-workers.md"],
     "http": ["reference/http-topics.md", "reference/http-zaqar.md"], "sse": ["reference/http-topics.md"],
 }  # fmt: skip
 
@@ -217,8 +229,8 @@ def mistake(block: Block, page: str = "") -> str:
 
 #: Tables of a reader's own that the pages' SQL speaks of.
 TABLES = {"how-to/idempotent-consumers.md": "profile (id bigint, name text, version bigint)"}
-#: Grants are tried by the tests of the lake, with a role that has nothing else.
-GRANTS = ["reference/lake.md"]
+#: Grants are tried by the tests of the lake and of the reaper, with roles that have nothing else.
+GRANTS = {"reference/lake.md": "GRANT SELECT ", "reference/grants.md": "GRANT USAGE ON"}
 
 
 @pytest.mark.django_db
@@ -227,7 +239,8 @@ GRANTS = ["reference/lake.md"]
 )
 def test_the_database_understands_the_sql(page: str) -> None:
     if page in GRANTS:
-        assert [block.text[:13] for block in blocks(page) if block.language == "sql"] == ["GRANT SELECT "]
+        (granted,) = [block.text for block in blocks(page) if block.language == "sql"]
+        assert granted.startswith(GRANTS[page])
         return
     with connection.cursor() as cursor:
         if page in TABLES:
@@ -270,7 +283,6 @@ def test_index_and_menu_lead_to_every_page_and_the_site_shows_blocks_with_words_
     page = SimpleNamespace(file=SimpleNamespace(src_uri="how-to/limits.md"), meta={})
     text = "```python file=a.py\nb c\n```\n```http 200\n```\n"
     assert found(text, page=page) == "```python\nb c\n```\n```http\n```\n"
-    assert page.meta["search"]["boost"] > 1
     menu = (DOCS.parent / "mkdocs.yml").read_text(encoding="utf-8")
     pages = [str(path.relative_to(DOCS)) for path in DOCS.rglob("*.md") if not path.name.startswith("20")]
     assert [page for page in pages if f" {page}\n" not in menu] == []

@@ -3,7 +3,7 @@
 import ast
 import re
 from collections import Counter
-from collections.abc import Iterator
+from functools import cache
 from importlib import import_module
 from operator import attrgetter
 from pathlib import Path
@@ -21,15 +21,19 @@ ROOT = Path(django_leasequeue.__file__).parent
 def test_few_things_stand_at_the_root() -> None:
     entries = {path.name for path in ROOT.iterdir() if path.name != "__pycache__"}
     assert len({name for name in entries if name.endswith(".py")}) <= 8
-    assert len(entries) <= 30
+    assert len(entries) <= 31
 
 
 def test_every_statement_has_a_name_and_a_header_of_its_own() -> None:
-    files = sorted(path for path in Path(sql.__file__).parent.rglob("*.sql") if path.parent.name != "parts")
+    others = ("parts", "functions")
+    files = sorted(path for path in Path(sql.__file__).parent.rglob("*.sql") if path.parent.name not in others)
     assert sorted(sql.paths().values()) == files
     headers = {name: re.findall(r"(?m)^-- (\w+).*?: ", path.read_text()) for name, path in sql.paths().items()}
     assert [name for name, said in headers.items() if "Purpose" not in said] == []
     assert [name for name, said in headers.items() if "Parameters" not in said and "%(" in sql.statement(name)] == []
+    # Why a statement needs no settings of ours, or has them by an earlier one.
+    explained = {name for name, said in headers.items() if "Settings" in said}
+    assert explained == {name for name in sql.paths() if sql.keeps_host_settings(name)} != set()
 
 
 def test_every_part_of_statements_says_what_it_is_and_is_shared() -> None:
@@ -57,8 +61,8 @@ ENGINE = {"dead", "flow", "jobs", "large", "leases", "queues", "topics", "upkeep
 ALSO = {
     "admin": {"metrics", "reaper", "upkeep"}, "checks": {"upkeep"}, "compat": {"upkeep"}, "engine": {"ddl", "lake"},
     "metrics": {"queues", "reaper", "upkeep", "worker"},
-    "reaper": {"jobs", "lake", "large", "metrics", "queues", "upkeep"},
-    "spark": {"lake", "notify", "topics", "upkeep"}, "tasks": {"jobs"},
+    "reaper": {"dead", "jobs", "lake", "large", "metrics", "queues", "upkeep"},
+    "spark": {"lake", "notify", "topics", "upkeep"}, "tasks": {"jobs"}, "worker": {"upkeep"},
 }  # fmt: skip
 WRITES = re.compile(
     r"(?:INSERT INTO|UPDATE|DELETE FROM) leasequeue_"
@@ -66,7 +70,10 @@ WRITES = re.compile(
 )
 
 
-def statements_run() -> Iterator[tuple[str, str]]:
+@cache
+def statements_run() -> list[tuple[str, str]]:
+    """Return the folders of code and the statements that they run."""
+    found = []
     names = set(sql.paths())
     for path, text in sources().items():
         for node in ast.walk(ast.parse(text)):
@@ -76,13 +83,13 @@ def statements_run() -> Iterator[tuple[str, str]]:
             elif isinstance(node, ast.Call):
                 called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
                 asked = node.args[:2] if called in ("_run", "fetch", "rows", "statement") else []
-            for one in asked:
-                if isinstance(one, ast.Constant) and one.value in names:
-                    yield path.partition("/")[0], str(one.value)
+            asked_for = [one.value for one in asked if isinstance(one, ast.Constant) and one.value in names]
+            found += [(path.partition("/")[0], str(name)) for name in asked_for]
+    return found
 
 
 def test_a_folder_runs_the_statements_of_its_own_area() -> None:
-    run = list(statements_run())
+    run = statements_run()
     assert len({name for _, name in run}) > 150, "the statements are found"
     for folder, name in run:
         area = sql.paths()[name].parent.name
@@ -99,6 +106,7 @@ def test_only_the_engine_writes_jobs_claims_results_and_events() -> None:
     assert in_code <= {"engine", "migrations"}
 
 
+@cache
 def sources() -> dict[str, str]:
     return {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in ROOT.rglob("*.py")}
 
@@ -109,7 +117,7 @@ HOMES = {
     r"register_at_fork|WeakKeyDictionary|sys\.modules\b": r"conf/process\.py|testing/plugin\.py",
     r"getattr\((django_)?settings, \"LEASEQUEUE|settings\.LEASEQUEUE|setting_changed": r"conf/__init__\.py",
     # A generator driven by hand: beside twins those of psycopg and of large requests.
-    r"except StopIteration": r"twins\.py|engine/(pool|codec)\.py|http/(views|payload)\.py",
+    r"except StopIteration": r"twins\.py|engine/(pool|codec|runner)\.py|http/(views|payload)\.py",
 }
 
 
@@ -122,6 +130,13 @@ def test_what_few_modules_do(pattern: str) -> None:
 
 def test_what_runs_on_other_versions_is_there() -> None:
     assert [name for name in sorted(matrix.MODULES) if not (ROOT.parent / f"tests/{name}.py").exists()] == []
+
+
+def test_names_of_tests_say_what_is_asserted_and_cite_no_rule_by_its_number() -> None:
+    tests = Path(__file__).parents[1]
+    cited = re.compile(r"^ *(?:async )?(?:def|class) (test_[a-z]{1,2}\d+(?:_\w+)?\b|Test[A-Z]{1,2}\d\w*)", re.MULTILINE)
+    assert cited.findall("class TestA1Ack:\n    async def test_a1_ack() -> None:") == ["TestA1Ack", "test_a1_ack"]
+    assert [name for path in tests.rglob("*.py") for name in cited.findall(path.read_text(encoding="utf-8"))] == []
 
 
 def test_test_modules_import_no_test_modules() -> None:

@@ -7,6 +7,7 @@ import pytest
 from tests.soak import promises
 from tests.soak.clock import place
 from tests.soak.evidence import SECOND
+from tests.soak.incidents import FEW, Incidents
 from tests.soak.oracle import Oracle
 from tests.soak.plan import CREW, SERVER, WORLD, plan
 from tests.soak.sabotage import SABOTAGES, missing
@@ -87,6 +88,17 @@ def paced(s: Story, *starts: float) -> None:
     for number, at in zip((1, 2, 3), starts, strict=True):
         s.job(number, mode="limited")
         s.run(number, at)
+
+
+def paced_for_long(s: Story, *, each: float, first_fault: float = 0.0) -> None:
+    """Eight in four seconds may start; so many jobs wait that some do for a minute."""
+    numbers = range(1, int(60 / each))
+    s.say("paced", 1.9, list(numbers), 8, 4 * SECOND, who="1.x")
+    for number in numbers:
+        s.job(number, 1.95, mode="limited")
+        s.run(number, 2 + number * each)
+    if first_fault:
+        fault(s, "restart", first_fault, first_fault + 60)
 
 
 def paced_twice(s: Story, again: float = 8.0) -> None:
@@ -266,6 +278,9 @@ STORIES: dict[str, tuple[Callable[[Story], object], str | None]] = {
     "a rate": (lambda s: paced(s, 2.0, 2.3, 2.6), None),
     "more starts than a rate allows": (lambda s: paced(s, 2.0, 2.1, 2.2), promises.RATE),
     "a rate after a pause": (paced_twice, None),
+    "a rate that is kept": (lambda s: paced_for_long(s, each=0.51), None),
+    "a rate that starves": (lambda s: paced_for_long(s, each=0.6), promises.STARVED),
+    "a rate that starves in a fault": (lambda s: paced_for_long(s, each=0.6, first_fault=3), None),
     "a rate after too short a pause": (lambda s: paced_twice(s, 3.5), promises.RATE),
     "a child after its parents": (
         lambda s: (nodes(s, 1, 2, 3, after={3: [1, 2]}), s.run(1, 2), s.run(2, 2), s.run(3, 2.2)), None),
@@ -371,20 +386,31 @@ def test_a_second_run_after_a_death_that_was_made_or_only_noticed(story: Story, 
     assert dict(story.clean()[name].again) == {"its process died": 1}
 
 
-@pytest.mark.parametrize(("alone", "idle"), [(True, False), (False, False), (True, True)])
-def test_no_job_while_every_worker_runs_a_suspect(story: Story, alone: bool, idle: bool) -> None:
-    for number, pid in ((1, 11), (2, 12)):
+@pytest.mark.parametrize(("suspects", "idle"), [(True, False), (False, False), (True, True)])
+def test_no_job_while_suspects_have_all_threads_of_every_worker(story: Story, suspects: bool, idle: bool) -> None:
+    for number in range(1, 7):
         story.job(number)
-        if not (idle and pid == 12):
-            story.start(number, 2, pid=pid, alone=alone)
-            story.end(number, 9, pid=pid)
-        else:
+        pid = 11 + number % 2
+        if idle and number == 6:
             story.run(number, 2, pid=pid)
+        else:
+            story.start(number, 2, pid=pid, alone=suspects)
+            story.end(number, 9, pid=pid)
     story.say("back", 3, "restart", "")
-    if alone and not idle:
+    if suspects and not idle:
         assert story.clean()["restart"].busy == 1
     else:
         assert story.promise() == promises.SLOW
+
+
+@pytest.mark.parametrize(("times", "isolates"), [(1, True), (2, False), (2, True)])
+def test_a_job_ends_one_worker_at_most(story: Story, times: int, isolates: bool) -> None:
+    story.job(1, mode="poison")
+    for time in range(1, times + 1):
+        story.start(1, time, pid=10 + time, delivery=time)
+        story.say("last", time + 0.1, 1, 100 + time, "task: exit", isolates, who=f"{10 + time}.x")
+    found = {one.promise for one in story.verdict().broken}
+    assert (promises.HARM in found) == (times > 1 and isolates)
 
 
 def test_a_quick_return(story: Story) -> None:
@@ -422,7 +448,7 @@ def test_a_job_that_is_done_before_a_stopped_process_starts_it(story: Story) -> 
     assert oracle.finish(60 * SECOND) == []
 
 
-def test_a_time_of_the_server_is_found_across_steps_of_its_clock() -> None:
+def test_a_time_of_the_server_is_found_across_body_of_its_clock() -> None:
     steps = [(0, 0), (100 * SECOND, 30 * SECOND), (200 * SECOND, -5 * SECOND)]
     for now in (50, 120, 150, 199, 220, 300):
         offset = 0 if now < 100 else 30 if now < 200 else -5
@@ -456,3 +482,14 @@ def test_the_plan_comes_from_the_seed_alone() -> None:
     assert [step._replace(number=0) for step in left] == [
         step._replace(number=0) for step in server if step.fault != "disk full"
     ]
+
+
+def test_no_rate_is_measured_where_the_machine_has_no_time() -> None:
+    incidents = Incidents()
+    incidents.crowded += [number * SECOND for number in range(FEW + 1)]
+    assert not incidents.calm(0, FEW * SECOND)
+    assert incidents.calm(SECOND, FEW * SECOND)
+    incidents.fault(0, 1, "snapshot held", "begin", [])
+    assert incidents.calm(SECOND, FEW * SECOND)
+    incidents.fault(0, 2, "worker killed", "begin", ["worker1"])
+    assert not incidents.calm(SECOND, FEW * SECOND)

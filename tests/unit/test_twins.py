@@ -14,7 +14,7 @@ from django_leasequeue import BufferedQueue, Heartbeat, Queue
 from django_leasequeue.client import AsyncClient, Client
 from django_leasequeue.compat.jobqueue import Queue as JobQueue
 from django_leasequeue.tasks import LeaseQueueBackend, LeaseQueueTask
-from django_leasequeue.twins import Give, Steps, Twins, aiterate, arun, either, iterate, run, sync, twin
+from django_leasequeue.twins import Body, Give, Twins, aiterate, arun, either, iterate, run, sync, twin
 
 ROOT = Path(django_leasequeue.__file__).parent
 #: Methods that exist for one kind of caller only: a thread has no use for ``async with``, and so on.
@@ -125,7 +125,7 @@ class Counter(Twins):
         return number
 
     @sync
-    def total(self, *numbers: int) -> Steps[int]:
+    def total(self, *numbers: int) -> Body[int]:
         found = 0
         try:
             for number in numbers:

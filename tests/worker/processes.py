@@ -15,6 +15,8 @@ from urllib.error import HTTPError
 
 import psycopg
 
+from django_leasequeue.tasks.api import TaskResultStatus
+
 
 class WorkerProcess:
     """``manage.py runworker`` with the script handler, with the reaper's duties or without."""
@@ -57,7 +59,7 @@ class WorkerProcess:
             code = self._process.wait(seconds)
         except subprocess.TimeoutExpired:
             raise AssertionError(f"it does not end:\n{self.text}") from None
-        self._reader.join(60)
+        self._reader.join(5)  # a child that outlives it may hold the pipe
         return code
 
     def ends(self) -> None:
@@ -73,7 +75,7 @@ class WorkerProcess:
         with suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
         self._process.wait(60)
-        self._reader.join(60)
+        self._reader.join(5)  # a child that outlives it may hold the pipe
         self._process.stderr.close()
 
 
@@ -96,6 +98,28 @@ def starting(env: dict[str, str]) -> Iterator[Start]:
     finally:
         for process in started:
             process.close()
+
+
+def work_off(env: dict[str, str], *arguments: str) -> str:
+    """Run a worker until no job is left; return its log."""
+    with starting(env) as start:
+        worker = start("--burst", *TASKS, *arguments)
+        assert worker.wait() == 0, worker.text
+        return worker.text
+
+
+def completed(*results: Any) -> bool:
+    for result in results:
+        result.refresh()
+    bad = [(result.status, result.errors) for result in results if result.status != TaskResultStatus.SUCCESSFUL]
+    assert not bad
+    return all(result.attempts == 1 for result in results)
+
+
+def error_of(result: Any) -> str:
+    result.refresh()
+    assert result.status == TaskResultStatus.FAILED, result.status
+    return str(result.errors[-1].exception_class_path).rsplit(".", 1)[1]
 
 
 def children_of(pid: int) -> list[int]:

@@ -1,6 +1,7 @@
 """Workers in a thread of the test's process, and looking at what they did."""
 
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -63,8 +64,8 @@ def at_first_claim(monkeypatch: pytest.MonkeyPatch, threaded: Threaded, act: Cal
     link = threaded.worker._fetcher.link
     attempt, claimed = link.attempt, []
 
-    def attempt_and_act(operation: Any, *primed: Any) -> Any:
-        answer = attempt(operation, *primed)
+    def attempt_and_act(operation: Any) -> Any:
+        answer = attempt(operation)
         if isinstance(answer, list) and answer and not claimed:
             claimed.extend(answer)
             act()
@@ -89,6 +90,13 @@ def enqueue(*jobs: dict[str, Any], queue: str = "work", **options: Any) -> list[
     """Enqueue jobs with these payloads, their place in the list as key; return their seqs."""
     new = [engine.NewJob(data=data, key=f"{number}", **options) for number, data in enumerate(jobs)]
     return [done.seq for done in engine.run(engine.enqueue(queue, new))]
+
+
+def expire(queue: str, count: int) -> None:
+    """Claim jobs, and let their leases expire: they are suspects."""
+    engine.run(engine.claim(queue, "dies", count, lease_ms=100))
+    time.sleep(0.15)
+    engine.run(engine.sweep([StoredJob.objects.filter(queue__name=queue).values_list("queue_id", flat=True)[0]]))
 
 
 def a_job(seq: int = 1, token: int = 1) -> LeasedJob:

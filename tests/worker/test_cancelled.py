@@ -55,9 +55,9 @@ def test_what_is_held_is_not_started_and_what_runs_is_told(listens: bool, settin
     # The end of the quick one is sent later than the cancel. No claim is under way then: its jobs would be started,
     # and told a little later.
     with working(Goes(), queues=["work"], concurrency=3, prefetch=20, ack_ms=1_000, max_jobs=6) as worker:
-        eventually(lambda: worker.state.hears() is listens, "it listens")
+        eventually(lambda: worker.state.notifications_arrive() is listens, "it listens")
         engine.run(engine.start_workflow(nodes, uid))
-        eventually(lambda: starts(notes) == 4 and len(worker.state.held) == 6, "some run, some wait")
+        eventually(lambda: starts(notes) == 4 and len(worker.state.held) >= 5, "some run, some wait")
         assert engine.run(engine.cancel_workflow(uid)) < 37
         eventually(lambda: not worker.state.held, "they have ended, the others are given back")
     assert starts(notes) == 4
@@ -78,7 +78,7 @@ def test_jobs_are_cancelled_while_they_run(listens: bool, result_ttl_ms: int, se
     queue.enqueue_many([{**data, "file": file} for data in [*todo, *[{"do": "held"}] * 5, {"do": "heed"}]])
     seqs = sorted(Job.objects.values_list("pk", flat=True))
     with working(Goes(), queues=["work"], concurrency=2, async_concurrency=1, prefetch=20) as worker:
-        eventually(lambda: worker.state.hears() is listens, "it listens")
+        eventually(lambda: worker.state.notifications_arrive() is listens, "it listens")
         eventually(lambda: len(lines(tmp_path / "notes")) == 3, "three run")
         # Those that wait in the worker first: a thread that comes free would start the next one of them.
         assert Job.objects.filter(pk__in=seqs[1:8]).cancel(running=True) == 7

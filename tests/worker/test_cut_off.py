@@ -157,7 +157,7 @@ def test_jobs_are_told_in_time_and_none_starts_late(way: str, proxy: Proxy, test
     # Who was told and raised has not failed.
     assert failures() == []
     said = [entry.getMessage() for entry in caplog.records]
-    assert sum("running jobs are told" in line for line in said) <= 2
+    assert sum("running jobs abort" in line for line in said) <= 2
     if way == "refuse":
         for words in ("The database is not reached", "The database is reached again"):
             assert sum(line.startswith(words) for line in said) == 1

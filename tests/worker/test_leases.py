@@ -211,7 +211,7 @@ def test_memory_of_what_is_held_is_bounded_when_settling_stalls(monkeypatch: pyt
     enqueue(*({} for _ in range(2_000)))
     stall = threading.Event()
     threaded = Threaded(concurrency=1, prefetch=50)
-    monkeypatch.setattr(threaded.worker._acknowledger, "_isolate", lambda *_: stall.wait())
+    monkeypatch.setattr(threaded.worker._acknowledger, "_settle_bisecting", lambda *_: stall.wait())
     with threaded, ExitStack() as stack:
         stack.callback(stall.set)
         # A claim of the largest size, twice what is fetched ahead, a thread and a coroutine.

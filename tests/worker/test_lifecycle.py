@@ -1,5 +1,6 @@
 """How a worker waits for jobs, shows that it lives, loses its connections, and ends."""
 
+import sys
 import threading
 import time
 from typing import Any
@@ -12,7 +13,7 @@ from django_leasequeue import engine
 from django_leasequeue.models import JobResult, LiveJob, Worker
 from django_leasequeue.notify import close_listeners, listener
 from django_leasequeue.notify.session import Session
-from django_leasequeue.reaper import Reaper
+from django_leasequeue.reaper import Duty, DutyRun, Reaper
 from django_leasequeue.worker import ExitCode, JobControl, queue_names, threads
 from tests.support.rows import rows
 from tests.support.waiting import eventually
@@ -61,6 +62,17 @@ def test_the_reaper_begins_after_the_first_claim(monkeypatch: pytest.MonkeyPatch
         cursor.execute("SELECT application_name FROM pg_stat_activity")
         assert ("leasequeue claim here",) in cursor.fetchall()
     assert claimed == [1]
+
+
+def test_a_worker_whose_reaper_has_a_late_duty_is_not_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    def leave(turn: DutyRun) -> None:
+        sys.exit("bad module")
+
+    monkeypatch.setattr("django_leasequeue.reaper.duty.SHORTEST", 0.05)
+    monkeypatch.setattr("django_leasequeue.reaper.reaper.standard_duties", lambda: [Duty("leaves", leave, 0.05)])
+    with working(reaper=True) as threaded:
+        eventually(lambda: not threaded.worker.healthy, "a duty is late")
+        assert threaded.worker.report()[1]["reaper"] == {"leads": True, "late": {"leaves": "SystemExit: bad module"}}
 
 
 def test_a_delayed_job_starts_when_it_is_due_without_anybody_s_help() -> None:
@@ -171,10 +183,10 @@ def test_results_wait_for_the_database(test_dsn: str, monkeypatch: pytest.Monkey
         link = threaded.worker._acknowledger._links[0]
         attempt, refusals = link.attempt, iter(range(5))
 
-        def refuse(operation: Any, *primed: Any) -> Any:
+        def refuse(operation: Any) -> Any:
             if next(refusals, None) is not None:
                 raise psycopg.OperationalError("connection refused")
-            return attempt(operation, *primed)
+            return attempt(operation)
 
         monkeypatch.setattr(link, "attempt", refuse)
         engine.run(engine.enqueue("work", [engine.NewJob(key=f"more-{number}") for number in range(50)]))

@@ -2,15 +2,18 @@
 
 import json
 import logging
+import re
 import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from django.core import mail
 from django.utils.log import DEFAULT_LOGGING, AdminEmailHandler
 
+from django_leasequeue.conf.loglines import LOGGERS
 from django_leasequeue.tasks.api import TASKS_LOGGER
 from django_leasequeue.worker import Worker, load_options, logs
 from tests.tasks import samples
@@ -84,7 +87,7 @@ def test_every_line_is_json(work: str, start: Start) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("arguments", "said"), [
-    (("--concurrency", "0"), "CONCURRENCY"), (("--database", "nowhere"), "not a PostgreSQL"),
+    (("--concurrency", "0"), "CONCURRENCY"), (("--database", "nowhere"), "must be a PostgreSQL alias"),
 ])  # fmt: skip
 def test_why_it_does_not_start_is_json_too(test_dsn: str, start: Start, arguments: tuple[str, ...], said: str) -> None:
     worker = start("--json-logs", *arguments)
@@ -104,6 +107,48 @@ def test_log_lines_hold_their_fields() -> None:
         "time": "1970-01-01T00:00:00.000+00:00", "level": "INFO", "logger": "django_leasequeue.worker",
         "message": "Job done", "seq": 7, "queue": "two words", "empty": "",
     }  # fmt: skip
+
+
+FORGED = "2026-01-01T00:00:00.000+00:00 CRITICAL worker: the queue is empty"
+
+
+def entries(text: str) -> list[str]:
+    return [line for line in text.splitlines() if not line.startswith("  ")]
+
+
+@pytest.mark.parametrize("formatter", [logs.TextFormatter(), logging.Formatter("%(levelname)s %(message)s")])
+@pytest.mark.parametrize("ending", ["\n", "\r\n", "\r", "\v", "\x85", "\u2028"])
+def test_an_error_s_text_forges_no_entry(formatter: logging.Formatter, ending: str) -> None:
+    """Neither as an argument, nor as a field, nor in a traceback with its cause and notes."""
+    error = ValueError(f"no route{ending}{FORGED}\x1b[2K")
+    error.add_note(f"a note{ending}{FORGED}")
+    error.__cause__ = KeyError(f"{ending}{FORGED}")
+    for name in LOGGERS:
+        lines: list[str] = []
+        handler = logging.Handler()
+        handler.emit = lambda record, lines=lines: lines.append(formatter.format(record))  # type: ignore[method-assign,misc]
+        logger = logging.getLogger(name)
+        logger.addHandler(handler)
+        try:
+            logger.error("It failed: %s", error, exc_info=error, extra={"error": str(error)})
+        finally:
+            logger.removeHandler(handler)
+        (entry,) = entries(lines[0])
+        assert "no route" in entry
+        assert "\x1b" not in lines[0]
+        assert lines[0].count("CRITICAL worker") >= 3, "it is still told"
+
+
+def test_every_logger_of_ours_keeps_to_its_lines() -> None:
+    named = re.compile(r'getLogger\("(django_leasequeue[^"]*)"\)')
+    package = Path(logs.__file__).parents[1]
+    found = {name for file in package.rglob("*.py") for name in named.findall(file.read_text())}
+    assert found | {logs.LOGGER, logs.JOBS.name} == set(LOGGERS)
+
+
+def test_what_commands_print_is_a_line_each(caplog: pytest.LogCaptureFixture) -> None:
+    logs.LogStream(logging.WARNING).write(f"two\n\n{FORGED}\n")
+    assert [record.getMessage() for record in caplog.records] == ["two", FORGED]
 
 
 @pytest.fixture

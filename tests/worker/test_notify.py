@@ -3,6 +3,7 @@
 import asyncio
 import queue
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -12,12 +13,15 @@ import pytest
 from django.test import override_settings
 
 from django_leasequeue import engine
-from django_leasequeue.notify import Listener, Subscription, get_listener, reply_channel, waking
+from django_leasequeue.engine import pool
+from django_leasequeue.notify import Listener, Subscription, get_listener, reply_channel, session, waking
+from django_leasequeue.notify import listener as listener_module
 from django_leasequeue.notify.alarms import Alarm
+from django_leasequeue.sql.locks import named
 from tests.engine.helpers import make
 from tests.support.waiting import eventually
 
-LOCK = 1280657731
+LOCKS = named("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND classid = {lock.listeners}::oid")
 
 
 @pytest.fixture
@@ -63,9 +67,7 @@ def enqueue(connection: psycopg.Connection[Any], count: int = 1) -> None:
 
 
 def held(connection: psycopg.Connection[Any], queue_id: int) -> bool:
-    row = connection.execute(
-        "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND classid = %s AND objid = %s", [LOCK, queue_id]
-    ).fetchone()
+    row = connection.execute(f"{LOCKS} AND objid = %s", [queue_id]).fetchone()
     return bool(row[0])
 
 
@@ -235,7 +237,7 @@ def test_no_wake_up_is_lost_among_writers(test_dsn: str, queue_id: int) -> None:
 
 def test_a_lock_that_somebody_keeps_makes_nobody_deaf(other: psycopg.Connection[Any], queue_id: int) -> None:
     stuck = make("stuck")
-    other.execute("SELECT pg_advisory_lock(%s, %s)", [LOCK, stuck])
+    other.execute(named("SELECT pg_advisory_lock({lock.listeners}, %s)"), [stuck])
     listener = Listener("default")
     blocked = listener.watch([stuck], lambda: None)
     try:
@@ -243,8 +245,92 @@ def test_a_lock_that_somebody_keeps_makes_nobody_deaf(other: psycopg.Connection[
             enqueue(other)
             assert alarm.wait(60)
             assert not blocked.live
-            other.execute("SELECT pg_advisory_unlock(%s, %s)", [LOCK, stuck])
+            other.execute(named("SELECT pg_advisory_unlock({lock.listeners}, %s)"), [stuck])
             assert blocked.wait_ready()
     finally:
         blocked.close()
+        listener.close()
+
+
+@pytest.fixture
+def pooled(monkeypatch: pytest.MonkeyPatch, test_dsn: str) -> Iterator[pytest.MonkeyPatch]:
+    """LISTEN goes to another session than what follows, as behind a pooler in transaction mode."""
+    listen = session.Session.listen
+    with pool.connect("default") as elsewhere, monkeypatch.context() as patch:
+
+        def astray(self: session.Session, channels: Any, over: Any) -> None:
+            own, self._connection = self._connection, elsewhere
+            try:
+                listen(self, channels, over)
+            finally:
+                self._connection = own
+
+        patch.setattr(session.Session, "listen", astray)
+        patch.setattr(session, "PROOF", 0.2)
+        patch.setattr(listener_module, "RETRY_PROOF", 0.6)
+        yield patch
+
+
+def locks(other: psycopg.Connection[Any]) -> int:
+    return int(other.execute(LOCKS).fetchone()[0])  # type: ignore[index]
+
+
+@pytest.mark.slow  # a listener that hears nothing tries again
+@pytest.mark.sample
+def test_a_listener_that_hears_nothing_says_what_to_set_and_callers_poll_until_it_hears(
+    pooled: pytest.MonkeyPatch, other: psycopg.Connection[Any], queue_id: int, caplog: Any
+) -> None:
+    caplog.set_level("INFO", "django_leasequeue.notify")
+    listener = Listener("default")
+    woken = threading.Event()
+    watch = listener.watch([queue_id], woken.set)
+    try:
+        assert (watch.wait_ready(), watch.live, locks(other)) == (False, False, 0)
+        began = time.monotonic()
+        another = listener.subscribe("mine", lambda _: None)
+        assert (another.wait_ready(), another.live, time.monotonic() - began < 0.1) == (False, False, True)
+        (said,) = [record.getMessage() for record in caplog.records if "No notification reaches" in record.message]
+        assert "True in DATABASES['default'], and LEASEQUEUE['LISTEN_DSN'] = {'default': a connection string" in said
+        pooled.undo()
+        eventually(lambda: watch.live and another.live and woken.is_set(), "it hears, and callers look again")
+        assert [record.levelname for record in caplog.records if "Notifications come" in record.message] == ["INFO"]
+    finally:
+        watch.close()
+        listener.close()
+
+
+@pytest.mark.slow  # a listener that hears nothing tries again
+def test_callers_one_after_the_other_do_not_ask_a_silent_pooler_each_time(
+    pooled: pytest.MonkeyPatch, queue_id: int, caplog: Any
+) -> None:
+    listener = Listener("default")
+    proofs: list[Any] = []
+    prove = session.Session.prove
+    pooled.setattr(session.Session, "prove", lambda *given: proofs.append(given) or prove(*given))
+    pooled.setattr(listener_module, "RETRY_PROOF", 60.0)
+    for _ in range(5):
+        watch = listener.watch([queue_id], lambda: None)
+        assert watch.wait_ready() is False
+        watch.close()
+    listener.close()
+    assert len(proofs) == 1
+
+
+def test_a_proof_for_which_no_connection_is_free_makes_nobody_deaf(
+    monkeypatch: pytest.MonkeyPatch, test_dsn: str, queue_id: int
+) -> None:
+    listener = Listener("default")
+    connect = pool.connect
+
+    def crowded(using: str, **given: Any) -> Any:
+        if given:  # the session's own
+            return connect(using, **given)
+        raise psycopg.OperationalError("too many clients already")
+
+    monkeypatch.setattr(session.pool, "connect", crowded)
+    watch = listener.watch([queue_id], lambda: None)
+    try:
+        assert (watch.wait_ready(), watch.live) == (True, True)
+    finally:
+        watch.close()
         listener.close()

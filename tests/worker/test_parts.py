@@ -88,8 +88,8 @@ def test_two_statements_do_not_meet_in_a_claim_with_limits(monkeypatch: pytest.M
             assert acknowledger._settle_some(second) is True
             assert acknowledger._settle_some(second) is False
 
-    monkeypatch.setattr(acknowledger, "_isolate", settle)
-    monkeypatch.setattr("django_leasequeue.worker.acknowledger.close_old_connections", lambda: None)
+    monkeypatch.setattr(acknowledger, "_settle_bisecting", settle)
+    monkeypatch.setattr("django_leasequeue.worker.acknowledger.tidy_connections", lambda: None)
     assert acknowledger._settle_some(first)
     assert settled == [[0, 1, 2], [10], [11], []]
     assert [entry[1].seq for entry in state.ended] == [3, 4]

@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from contextlib import nullcontext
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
@@ -16,8 +17,9 @@ from django_leasequeue import engine
 from django_leasequeue.engine import Failure, LeasedJob, Release
 from django_leasequeue.engine.clock import Clock
 from django_leasequeue.engine.dead.action import act
-from django_leasequeue.exceptions import InvalidOption, LeaseLost, PayloadTooLarge, WrittenByEngine
+from django_leasequeue.exceptions import InvalidOption, LeaseLost, NotSerializable, PayloadTooLarge, WrittenByEngine
 from django_leasequeue.models import DeadLetter, Job, JobStep
+from django_leasequeue.tasks import current, task
 from django_leasequeue.testing import Harness
 from django_leasequeue.worker import JobControl
 from django_leasequeue.worker.durable import Suspended
@@ -26,6 +28,33 @@ from tests.support.faults import alias, faulty
 from tests.support.pages import run_page
 from tests.support.temporary_server import TemporaryServer
 from tests.support.threads import ThreadResult
+
+NOT_JSON: Any = [
+    ({"order": [1, datetime(2030, 1, 1, tzinfo=UTC)]}, "an object of type datetime at ['order'][1]"),
+    ({(1, 2): 3}, "a key of type tuple"), ([{}, [float("nan")]], "nan at [1][0]"),
+    (["a\x00"], "a str with U+0000 at [0]"), ({"a": "\ud800"}, "a str that is no text at ['a']"),
+]  # fmt: skip
+
+
+@task(max_attempts=3)
+def returns_no_json(number: int, in_step: bool) -> Any:
+    control = current()
+    assert control is not None
+    value = NOT_JSON[number][0]
+    return control.step("look", lambda: value, retries=2) if in_step else value
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("in_step", [True, False])
+@pytest.mark.parametrize("number", range(len(NOT_JSON)))
+def test_what_is_not_json_fails_the_task_at_once_and_says_where(
+    leasequeue: Harness, number: int, in_step: bool
+) -> None:
+    returns_no_json.enqueue(number, in_step)
+    (ran,) = leasequeue.drain()
+    assert (ran.state, isinstance(ran.error, NotSerializable)) == ("failed", True)
+    assert NOT_JSON[number][1] in str(ran.error)
+    assert ("the step 'look'" if in_step else "test_steps.returns_no_json") in str(ran.error)
 
 
 class Calls:
@@ -175,7 +204,7 @@ def test_what_a_step_may_not_return() -> None:
     large = Calls("x" * 1_001)
     with pytest.raises(PayloadTooLarge, match="'large' returned more than 1000 bytes"):
         control.step("large", large, retries=3)
-    with pytest.raises(InvalidOption, match="what the step 'odd' returned"):
+    with pytest.raises(InvalidOption, match="the step 'odd' returned"):
         control.step("odd", Calls({1, 2}))
     assert large.count == 1
     assert not JobStep.objects.exists()
@@ -276,7 +305,7 @@ def test_atomic_steps_write_nowhere_else(migrated_server: TemporaryServer, djang
             (job,) = engine.run(engine.claim("steps", NODE), "jobs")
             control = JobControl(job, NODE, "jobs")
             groups = Group.objects.using("elsewhere")
-            with pytest.raises(InvalidOption, match="writes to the database 'elsewhere', and its job is in 'jobs'"):
+            with pytest.raises(InvalidOption, match="writes to the database 'elsewhere' or locks rows"):
                 control.step("a", lambda: groups.create(name="x"), atomic=True)
             with pytest.raises(InvalidOption, match="writes to the database"), control.atomic_step("block"):
                 groups.create(name="x")

@@ -20,6 +20,7 @@ from django_leasequeue.engine import LeasedJob
 from django_leasequeue.engine.outage import Outage
 from django_leasequeue.enums import EventKind, JobFlag
 from django_leasequeue.models import JobEvent, JobResult, LiveJob, Ready, StoredJob
+from django_leasequeue.reaper import status
 from django_leasequeue.worker import JobControl, load_options
 from django_leasequeue.worker.journal import Journal, OrphanRecovery
 from django_leasequeue.worker.link import DatabaseLink
@@ -27,7 +28,7 @@ from tests.support.rows import rows
 from tests.support.waiting import eventually
 from tests.worker.handlers import ScriptHandler, lines
 from tests.worker.processes import Start
-from tests.worker.support import Threaded, a_job, enqueue, ready, results, working
+from tests.worker.support import Threaded, a_job, enqueue, expire, results, working
 
 DEAD = 3
 
@@ -149,15 +150,13 @@ class Recorder(ScriptHandler):
 def make_suspects(count: int, *jobs: dict[str, Any]) -> list[int]:
     """Enqueue jobs; the leases of the first ``count`` expire."""
     seqs = enqueue(*jobs)
-    engine.run(engine.claim("work", "dies", count, lease_ms=100))
-    time.sleep(0.15)
-    engine.run(engine.sweep([StoredJob.objects.values_list("queue_id", flat=True)[0]]))
+    expire("work", count)
     return seqs
 
 
 @pytest.mark.parametrize("in_loop", [False, True], ids=["threads", "loop"])
 @pytest.mark.parametrize("requeue", ["original", "back"])
-def test_a_suspect_runs_alone(work: str, in_loop: bool, requeue: str) -> None:
+def test_without_a_process_of_its_own_a_suspect_runs_alone(work: str, in_loop: bool, requeue: str) -> None:
     engine.run(engine.configure("work", preset="django", requeue=requeue))
     job = {"do": "sleep", "seconds": 0.02}
     make_suspects(3, *({**job, "async": in_loop if n < 3 else n % 2 == 0} for n in range(60)))
@@ -169,20 +168,35 @@ def test_a_suspect_runs_alone(work: str, in_loop: bool, requeue: str) -> None:
     assert JobEvent.objects.filter(kind=EventKind.RELEASED).count() == 0, "what waited was not given back"
 
 
-def test_what_waits_behind_a_long_suspect_is_given_back(work: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("django_leasequeue.worker.buffer.PATIENCE", 0.2)
-    make_suspects(2, {"do": "wait"}, {}, *({} for _ in range(20)))
+def test_it_runs_alone_for_a_bounded_time_and_that_is_said(
+    work: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("django_leasequeue.worker.starts.ALONE", 1.0)
+    monkeypatch.setattr("django_leasequeue.worker.keeper.PRESENCE", 0.1)
+    seqs = make_suspects(1, {"do": "wait"}, *({} for _ in range(20)))
     with working(concurrency=2) as threaded:
-        eventually(lambda: len(threaded.state.running()) == 1, "the first suspect runs")
-        eventually(lambda: ready() == 21, "the others are free")
-        assert len(threaded.state.held) == 1
-        flags = {job.seq: job.flags & JobFlag.SUSPECT for job in engine.run(engine.claim("work", "other", 30))}
-        assert sorted(flags.values()) == [0] * 20 + [JobFlag.SUSPECT], "it was not cleared: it never ran"
+        threaded.state.keeper.wake()
+
+        def alone() -> list[str]:
+            threaded.state.keeper.wake()
+            return [text for text in status.read_status("default").problems if "has run a suspect for" in text]
+
+        (text,) = eventually(alone, "it is among what deserves attention")
+        assert f"(job {seqs[0]} of work) and starts nothing else: it has no process of its own for it." in text
+        _, figures = threaded.worker.report()
+        assert (figures["suspects"], figures["held"]) == (1, 1)
+        assert figures["alone_seconds"] > 0
+        eventually(lambda: len(results()) == 20, "the others start beside it after that time")
+        assert threaded.worker.report()[1]["alone_seconds"] == 0
+        eventually(lambda: not alone())
+    said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert any("A suspect runs alone" in line for line in said)
+    assert any("A suspect still runs; other jobs start beside it" in line for line in said)
 
 
 def test_a_suspect_that_finds_no_quiet_is_left_to_others(work: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("django_leasequeue.worker.buffer.QUIET", 0.3)
-    monkeypatch.setattr("django_leasequeue.worker.buffer.FIRST_DELAY", 600_000)
+    monkeypatch.setattr("django_leasequeue.worker.starts.QUIET", 0.3)
+    monkeypatch.setattr("django_leasequeue.worker.starts.FIRST_DELAY", 600_000)
     enqueue({"do": "wait"})
     with working(concurrency=2) as threaded:
         eventually(lambda: len(threaded.state.running()) == 1, "a long job runs")
@@ -228,8 +242,8 @@ def test_what_a_killed_worker_held_is_free_at_once(
     seqs = enqueue(*({} for _ in range(6)))
     dies(subprocess_env, tmp_path)
     assert len(journals(tmp_path)) == 1
-    assert recovery.look()
-    assert not recovery.look(), "once"
+    assert recovery.recover()
+    assert not recovery.recover(), "once"
     places = {job.seq: (job.state, job.deliveries) for job in LiveJob.objects.all()}
     assert [places[seq] for seq in seqs[3:]] == [(0, 0)] * 3, "ready, and the delivery does not count"
     assert [places[seq] for seq in seqs[:3]] == [(2, 1)] * 3
@@ -254,7 +268,7 @@ def test_what_another_process_of_that_name_holds_is_not_touched(
     dies(subprocess_env, tmp_path, code, node="gone")
     engine.run(engine.enqueue("work", [engine.NewJob({}, key=f"more-{n}") for n in range(3)]))
     (*_, mine) = engine.run(engine.claim("work", "gone", 3))
-    assert recovery.look()
+    assert recovery.recover()
     assert set(LiveJob.objects.filter(claim=mine.token).values_list("state", flat=True)) == {2}
     assert LiveJob.objects.filter(state=2).count() == (6 if noted else 9)
 
@@ -275,7 +289,7 @@ def test_a_journal_of_the_living_and_of_other_places_is_left_alone(
         return pread(file, size, at)
 
     monkeypatch.setattr(os, "pread", counted)
-    assert not recovery.look()
+    assert not recovery.recover()
     assert reads == [1_024, 1_024]  # the headers: what is noted there, every worker would read every second
     assert len(journals(tmp_path)) >= 2
     own.close()

@@ -12,7 +12,7 @@ from ...enums import JobState
 from ...exceptions import InvalidOption, NotAQueue, PayloadTooLarge, QueueNotFound
 from .. import arrays, codec, payloads
 from ..limits import MAX_KEPT_NAME_BYTES, MAX_QUEUE_BYTES, check_place, check_seqs, check_text
-from ..operation import BEGIN, Steps, operation
+from ..operation import BEGIN, Statements, operation
 from ..payloads import Content, large_parts, link_steps, put_steps
 from ..store import Reference
 from .deadletter import free_steps, redrive
@@ -38,7 +38,7 @@ MAX_REASON = 2_000
 
 
 class Acted(NamedTuple):
-    """The outcome for some dead letters: how many were changed, and (seq, why) of those that were left alone."""
+    """The outcome: how many dead letters were changed, and (seq, why) of each that was skipped."""
 
     done: int
     conflicts: list[tuple[int, str]]
@@ -52,8 +52,8 @@ def act_steps(
     reason: str,
     jitter_ms: int,
     from_step: str | None,
-) -> Steps[Acted]:
-    """Steps that retry, redrive or discard these dead letters; the caller has begun a transaction."""
+) -> Statements[Acted]:
+    """Retry, redrive or discard these dead letters; the caller has begun a transaction."""
     locked = yield "dead_lock", {"seqs": arrays.integers(seqs), "until": until}
     conflicts = [(seq, conflict) for seq, *_, conflict in locked if conflict is not None]
     free = [row for row in locked if row[-1] is None]
@@ -91,7 +91,7 @@ def act_steps(
 
 
 def check_action(kind: str, to: str | None, reason: str, from_step: str | None) -> None:
-    """Check what is to be done with dead letters."""
+    """Check an action on dead letters."""
     if kind not in KINDS:
         raise InvalidOption(f"An action is one of {', '.join(KINDS)}; it is {str(kind)[:40]!r}.")
     if (kind == REDRIVE) != (to is not None):
@@ -117,7 +117,7 @@ def act(
     reason: str = "",
     jitter_ms: int = 0,
     from_step: str | None = None,
-) -> Steps[Acted]:
+) -> Statements[Acted]:
     """Retry (in the queue that they came from), redrive or discard at most 1,000 dead letters, in one transaction."""
     check_action(kind, to, reason, from_step)
     wanted = check_seqs(seqs)
@@ -126,7 +126,7 @@ def act(
 
 
 class Edited(NamedTuple):
-    """The job that took a dead letter's place; or, with ``seq`` of ``None``, why nothing was done (``CONFLICTS``)."""
+    """The job that replaced a dead letter; if ``seq`` is ``None``, the reason why none did (``CONFLICTS``)."""
 
     seq: int | None
     queue: str | None
@@ -134,7 +134,7 @@ class Edited(NamedTuple):
 
 
 @operation
-def edit_and_retry(queue: str, seq: int, *, data: Any, dead_at: datetime, project: str = "") -> Steps[Edited]:
+def edit_and_retry(queue: str, seq: int, *, data: Any, dead_at: datetime, project: str = "") -> Statements[Edited]:
     """Retry one dead letter with other data: a new job with its name, meta and body takes its place."""
     check_place(project, queue)
     check_seqs([seq])
@@ -148,7 +148,7 @@ def edit_and_retry(queue: str, seq: int, *, data: Any, dead_at: datetime, projec
     return new if new.seq is not None else new._replace(queue=None)
 
 
-def _edit(params: Mapping[str, Any]) -> Steps[tuple[Edited, str | None]]:
+def _edit(params: Mapping[str, Any]) -> Statements[tuple[Edited, str | None]]:
     rows = yield "dead_edit", params
     seq, queue, conflict, key, *_ = rows[0] if rows else (None, "", "gone", "")
     return Edited(seq, queue, conflict), key
@@ -161,8 +161,8 @@ class _Old(NamedTuple):
     body: bytes | None = None
 
 
-def _written(seq: int, text: str) -> Steps[tuple[str, Reference | None]]:
-    """Return what is to be stored for an edited payload, and its reference if it is large: objects of its own."""
+def _written(seq: int, text: str) -> Statements[tuple[str, Reference | None]]:
+    """Return the text to store for an edited payload; its reference too if it is large."""
     rows = yield from row_steps([seq], payload=True)
     body = None
     if payloads.any_large(rows, payloads.ONLY_DATA):

@@ -15,10 +15,10 @@ from django.db import transaction
 from ...exceptions import BatchTooLarge, InvalidOption, LeaseQueueError, OperationActive
 from .. import arrays, codec
 from ..audit import CODE, Actor
+from ..django_executor import run
 from ..limits import check_integer
-from ..operation import BEGIN, Steps, operation
+from ..operation import BEGIN, Statements, operation
 from ..queues.queues import require
-from ..runner import run
 from .action import Acted, act_steps, check_action
 from .filter import DeadFilter, from_query
 from .search import DeathPlace, match_steps, queue_steps, window_steps
@@ -87,7 +87,7 @@ class TakenOperation(NamedTuple):
 
 
 class Changed(NamedTuple):
-    """An operation whose state was changed, and what it has done so far."""
+    """An operation after a change of its state, with its progress."""
 
     id: int
     kind: str
@@ -107,7 +107,7 @@ class Batch(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """An operator's action on dead letters; ``at``: when they looked at those that it is for."""
+    """An operator's action on dead letters; ``at``: when the operator saw the list."""
 
     kind: str
     wanted: DeadFilter
@@ -120,14 +120,16 @@ class Asked(NamedTuple):
     from_step: str | None = None
 
     def facts(self, detail: dict[str, Any]) -> dict[str, Any]:
-        """Return what the audit says of it."""
+        """Return its details for the audit."""
         place = {"project": self.wanted.project or "", "queue": self.wanted.queue or ""}
         detail = detail | ({"from_step": self.from_step} if self.from_step else {})
         return {**place, "reason": self.reason, "detail": detail}
 
 
 @operation
-def start_operation(asked: Asked, by: Actor = CODE, expected: int | None = None, *, capped: bool = False) -> Steps[int]:
+def start_operation(
+    asked: Asked, by: Actor = CODE, expected: int | None = None, *, capped: bool = False
+) -> Statements[int]:
     """Ask for a bulk operation; the reaper begins with it at its next turn."""
     wanted, seqs = asked.wanted, asked.seqs
     check_action(asked.kind, asked.to, asked.reason, asked.from_step)
@@ -163,7 +165,7 @@ def start_operation(asked: Asked, by: Actor = CODE, expected: int | None = None,
 
 
 @operation
-def change_operation(operation_id: int, change: str) -> Steps[Changed | None]:
+def change_operation(operation_id: int, change: str) -> Statements[Changed | None]:
     """Pause, resume or cancel an operation; a batch that is under way ends first."""
     if change not in _MOVES:
         raise InvalidOption(f"An operation can be told {', '.join(_MOVES)}; not {str(change)[:40]!r}.")
@@ -175,7 +177,7 @@ def change_operation(operation_id: int, change: str) -> Steps[Changed | None]:
 def start(
     asked: Asked, found: Preview, by: Actor, record: Callable[..., Any], using: str, detail: dict[str, Any]
 ) -> int:
-    """Start an operation over what a preview has counted, with its line of the audit, which ``record`` writes."""
+    """Start an operation over the dead letters that a preview counted; ``record`` writes its line of the audit."""
     at = asked.at or found.at
     frozen = asked._replace(wanted=asked.wanted.frozen(at), at=at)
     with transaction.atomic(using=using):
@@ -203,7 +205,7 @@ def change(number: int, told: str, record: Callable[..., Any], using: str) -> Ch
 
 
 @operation
-def run_batch(operation_id: int) -> Steps[bool]:
+def run_batch(operation_id: int) -> Statements[bool]:
     """Do the next batch of an operation, as large as its rate allows now."""
     yield BEGIN, {}
     rows = yield "operation_take", {"id": operation_id, "size": BATCH}
@@ -225,16 +227,16 @@ def run_batch(operation_id: int) -> Steps[bool]:
 
 
 @operation
-def fail_operation(operation_id: int, error: str) -> Steps[None]:
-    """End an operation whose batches cannot be done; what its earlier batches did stays."""
+def fail_operation(operation_id: int, error: str) -> Statements[None]:
+    """End an operation whose batches fail; earlier batches stay done."""
     yield BEGIN, {}
     rows = yield "operation_take", {"id": operation_id, "size": 0}
     if rows:
         yield from _note(TakenOperation._make(rows[0]), None, Acted(0, []), error)
 
 
-def _next(taken: TakenOperation, allowed: int) -> Steps[Batch]:
-    """Steps that find the dead letters of the next batch, the oldest death first."""
+def _next(taken: TakenOperation, allowed: int) -> Statements[Batch]:
+    """Find the dead letters of the next batch, the oldest death first."""
     place: list[int] | None = None if taken.cursor is None else codec.loads(taken.cursor)
     if taken.seqs is not None:
         seqs = [int(seq) for seq in taken.seqs.strip("{}").split(",") if seq][:allowed]
@@ -255,7 +257,7 @@ def _next(taken: TakenOperation, allowed: int) -> Steps[Batch]:
     return Batch(seqs, places[-1].cursor, last, len(places))
 
 
-def _note(taken: TakenOperation, batch: Batch | None, acted: Acted, error: str = "") -> Steps[None]:
+def _note(taken: TakenOperation, batch: Batch | None, acted: Acted, error: str = "") -> Statements[None]:
     counts = Counter(codec.loads(taken.conflict_counts))
     counts.update(why for _, why in acted.conflicts)
     kept = [[seq, why] for seq, why in acted.conflicts[: MAX_CONFLICTS - taken.conflicts_kept]]
@@ -276,6 +278,6 @@ def _note(taken: TakenOperation, batch: Batch | None, acted: Acted, error: str =
 
 
 @operation
-def active_operations() -> Steps[list[int]]:
+def active_operations() -> Statements[list[int]]:
     """Return the numbers of the operations that the reaper has to go on with, oldest first."""
     return [number for (number,) in (yield "operation_next", {"size": 20})]

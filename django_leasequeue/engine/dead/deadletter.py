@@ -10,10 +10,11 @@ from django.core.exceptions import ImproperlyConfigured
 
 from ...enums import DEAD_LETTER_SELF
 from ...exceptions import InvalidOption
+from ...words import KeyVerdict
 from .. import arrays
-from ..jobs.remove import DUPLICATE, enforce_cap, holder_steps
+from ..jobs.remove import enforce_cap, holder_steps
 from ..limits import MAX_KEPT_NAME_BYTES, check_list, check_place, check_seqs, check_text, clamp_delay
-from ..operation import BEGIN, Steps, announce, operation
+from ..operation import BEGIN, Statements, announce, operation
 from ..queues import routing
 from ..queues.presets import Definition
 from ..queues.queues import find, make_defined, require
@@ -35,8 +36,8 @@ class _Gone(NamedTuple):
     new_seq: int | None = None
 
 
-def spent_steps(queue_ids: Sequence[int], tags: str | None = None) -> Steps[int]:
-    """Steps that move aside the used-up jobs at the head of these queues (or of tags there); return how many."""
+def spent_steps(queue_ids: Sequence[int], tags: str | None = None) -> Statements[int]:
+    """Move aside the used-up jobs at the head of these queues (or of tags there); return how many."""
     rows = yield "spent", {"queues": arrays.integers(queue_ids), "size": ROUND, "tags": tags}
     moved = 0
     for queue_id, project, dead_letter, seqs in rows:
@@ -51,8 +52,8 @@ def retire_steps(
     seqs: Sequence[int],
     node: str | None = None,
     tokens: Sequence[int] = (),
-) -> Steps[list[int]]:
-    """Steps that dead-letter jobs of one queue: in place, or to its dead-letter topic, made as a log if missing.
+) -> Statements[list[int]]:
+    """Dead-letter jobs of one queue: in place, or to its dead-letter topic, made as a log if missing.
 
     They return the seqs of the jobs that went: one that another session took meanwhile is left alone.
     """
@@ -85,8 +86,8 @@ def retire_steps(
 
 def retire_home_steps(
     queue_id: int, seqs: Sequence[int], node: str | None = None, tokens: Sequence[int] = ()
-) -> Steps[list[int]]:
-    """Steps as ``retire_steps`` for a queue of which only the number is known; none go if it keeps no dead letters."""
+) -> Statements[list[int]]:
+    """Call ``retire_steps`` for a queue known by its number; jobs stay if the queue keeps no dead letters."""
     for project, _, dead_letter in (yield "queue_by_id", {"queue": queue_id}):
         if dead_letter:
             return (yield from retire_steps(queue_id, project, dead_letter, seqs, node, tokens))
@@ -95,15 +96,15 @@ def retire_home_steps(
 
 def announce_dead(
     queue_id: int, project: str | None, seq: int, key: str | None, name: str | None, deliveries: int
-) -> Steps[None]:
-    """Steps that announce that a job is dead."""
+) -> Statements[None]:
+    """Announce that a job is dead."""
     yield from announce(
         "dead_lettered", queue=queue_id, project=project, seq=seq, key=key, name=name, deliveries=deliveries
     )
 
 
-def _tell_apart(queue_id: int) -> Steps[None]:
-    """Steps that warn where a router by now wants a queue's dead-letter topic in another database than the queue."""
+def _tell_apart(queue_id: int) -> Statements[None]:
+    """Warn where a router by now wants a queue's dead-letter topic in another database than the queue."""
     # The topic is made beside the queue all the same: used-up jobs would stand in the way of all others.
     for project, name, dead_letter in (yield "queue_by_id", {"queue": queue_id}):
         try:
@@ -112,8 +113,8 @@ def _tell_apart(queue_id: int) -> Steps[None]:
             logger.warning("%s It is made in the database of the queue.", error)
 
 
-def _move(params: dict[str, Any], seqs: Sequence[int], project: str, target: str) -> Steps[list[_Gone]]:
-    """Steps that move jobs with their keys; a key that stays taken in the target is left behind."""
+def _move(params: dict[str, Any], seqs: Sequence[int], project: str, target: str) -> Statements[list[_Gone]]:
+    """Move jobs with their keys; a key that stays taken in the target is left behind."""
     moved: list[_Gone] = []
     for keyed in (True, True, False):
         rows = yield "move", {**params, "seqs": arrays.integers(seqs), "keyed": keyed}
@@ -127,10 +128,10 @@ def _move(params: dict[str, Any], seqs: Sequence[int], project: str, target: str
     return moved
 
 
-def free_steps(project: str, queue: str, keys: Sequence[str]) -> Steps[bool]:
-    """Steps that set those keys of a queue free that need not be kept any more; return whether to try again."""
+def free_steps(project: str, queue: str, keys: Sequence[str]) -> Statements[bool]:
+    """Free the keys of a queue that are no longer needed; return whether to try again."""
     found = yield from holder_steps(project, queue, arrays.texts(keys))
-    return len(found) < len(keys) or any(holder.verdict != DUPLICATE for holder in found)
+    return len(found) < len(keys) or any(holder.verdict != KeyVerdict.HELD for holder in found)
 
 
 class Redriven(NamedTuple):
@@ -157,7 +158,7 @@ def redrive(
     project: str = "",
     delay_ms: int | Sequence[int | None] | None = None,
     from_step: str | None = None,
-) -> Steps[list[Redriven]]:
+) -> Statements[list[Redriven]]:
     """Bring dead letters back to the end of a live queue (``to``, by default their own), as if never delivered.
 
     ``queue``: their own (dead in place) or a dead-letter topic. ``delay_ms``: one delay for all, or one per job.
@@ -174,6 +175,9 @@ def redrive(
     target = to or queue
     if to is not None and (yield from find(project, to)) is None:
         routing.check_redrive(project, to, routing.alias_of(project, queue))
+    if target != queue:  # locked against deletion until the end
+        yield BEGIN, {}
+        yield "queue_hold", {"project": project, "name": target}
     yield from require(project, target)
     waits = dict(zip(wanted, [clamp_delay(delay) or 0 for delay in delays], strict=True))
     found: dict[int, Redriven] = {}

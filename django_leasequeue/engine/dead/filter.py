@@ -6,15 +6,17 @@ It is read from a query string and written as one: an address, a saved filter an
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from difflib import get_close_matches
 from typing import Any
 from urllib.parse import parse_qs, urlencode
 
 from ...exceptions import InvalidOption
 from .. import arrays, clock, codec, metadata
 from ..limits import MAX_KEY_BYTES, MAX_PROJECT_BYTES, MAX_QUEUE_BYTES, MAX_TAG_BYTES, check_text
+from . import redaction
 
 #: Stands in a query string for the empty project and the empty fingerprint: an empty value there means "any".
 EMPTY = "-"
@@ -69,11 +71,17 @@ class PayloadTest:
 
     @property
     def as_json(self) -> str:
-        """The value as JSON: what it says if it is JSON that PostgreSQL can compare, else the text."""
+        """The value parsed as JSON if PostgreSQL can compare it, else the text."""
         try:
             return codec.dumps(codec.loads(self.value))
         except ValueError:
             return codec.dumps(self.value)
+
+    def hidden(self, queue: str | None, task: str | None) -> bool:
+        """Return whether pages hide the value that it asks for, in jobs of a queue and a task."""
+        if self.root == "tags":
+            return False
+        return redaction.hides(self.root, self.path, codec.loads(self.as_json), queue=queue or "", task=task)
 
     @property
     def word(self) -> str | None:
@@ -100,7 +108,7 @@ class DeadFilter:
 
     @property
     def indexed(self) -> bool:
-        """Whether indexes answer it wholly: nothing has to be looked at that does not belong to it."""
+        """Whether indexes answer it wholly, so that only matches are read."""
         return not (self.task or self.tag or self.text or self.payload) and self.least is None and self.most is None
 
     @property
@@ -135,8 +143,12 @@ class DeadFilter:
         return [f"{name} {value}" for name, value in self._pairs()]
 
     def frozen(self, at: datetime) -> DeadFilter:
-        """Return the filter with nothing that died after ``at``."""
+        """Return the filter restricted to deaths up to ``at``."""
         return replace(self, until=at if self.until is None else min(self.until, at))
+
+    def hidden(self, task: str | None) -> bool:
+        """Return whether it asks for values that pages hide in jobs of a task."""
+        return any(test.hidden(self.queue, task) for test in self.payload)
 
     def matching(self) -> dict[str, Any]:
         """Return the parameters of the statement ``dead_match``, all but the seqs."""
@@ -155,10 +167,23 @@ FIELDS = ("project", "queue", "task", "since", "until", "deliveries", "tag", "fi
 
 
 def from_query(query: str) -> DeadFilter:
-    """Return the filter that a query string says; names that are none of ``FIELDS`` are left alone."""
+    """Return the filter that a query string says."""
     if len(query) > _MAX_QUERY:
         raise InvalidOption(f"A filter has at most {_MAX_QUERY} characters.")
-    return from_values(parse_qs(query.removeprefix("?"), keep_blank_values=True, max_num_fields=200))
+    values = parse_qs(query.removeprefix("?"), keep_blank_values=True, max_num_fields=200)
+    if unknown := unknown_name(values, FIELDS):
+        raise InvalidOption(unknown)
+    return from_values(values)
+
+
+def unknown_name(given: Iterable[str], known: Sequence[str]) -> str:
+    """Return the error for the first unknown name of a query string; empty if all are known."""
+    for name in given:
+        if name not in known:
+            near = get_close_matches(name, known, 1)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            return f"{name[:80]!r} is no filter here.{hint} There are: {', '.join(known)}."
+    return ""
 
 
 def from_values(values: Mapping[str, Iterable[str]]) -> DeadFilter:
@@ -178,6 +203,10 @@ def from_values(values: Mapping[str, Iterable[str]]) -> DeadFilter:
         most=most,
         payload=tuple(PayloadTest.parse(text) for text in tests),
     )
+    for test in made.payload:
+        if test.hidden(made.queue, made.task):
+            where = ".".join([test.root, *test.path])
+            raise InvalidOption(f"The values of {where[:80]!r} are hidden: no filter can search for them.")
     if made.since is not None and made.until is not None and made.since > made.until:
         raise InvalidOption("'since' is later than 'until': nothing can be between them.")
     return made

@@ -20,7 +20,7 @@ _MAX_MESSAGE = 1_000
 
 @cache
 def _case() -> re.Pattern[str]:
-    """Return what names a single case, the longer forms first. Each alternative is linear in the length of the text."""
+    """Return the pattern of ids and other variable parts, longer forms first. Each alternative is linear."""
     # Compiled when the first error needs it: at import it was half of the time that loading the worker takes.
     return re.compile(
         r"""
@@ -41,7 +41,7 @@ def _case() -> re.Pattern[str]:
 
 
 def mask(message: str) -> str:
-    """Return a message without what names a single case: ``user 40812: HTTP 500`` becomes ``user #: HTTP 500``."""
+    """Mask ids and other variable parts: ``user 40812: HTTP 500`` becomes ``user #: HTTP 500``."""
     return " ".join(_case().sub("#", message[:_MAX_MESSAGE]).split())
 
 
@@ -60,7 +60,7 @@ def fingerprint_of(kind: str, message: str, place: str = "") -> str:
 
 
 def text_of(error: BaseException, otherwise: str | None = None) -> str:
-    """Return an error's text; of one whose ``__str__`` fails, which must not hide the failure, what stands for it."""
+    """Return an error's text, or a substitute if its ``__str__`` fails."""
     try:
         return str(error)
     except Exception as again:  # noqa: BLE001  (it is the host's)

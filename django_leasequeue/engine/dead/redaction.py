@@ -1,61 +1,59 @@
-"""What of a payload an operator may see: nothing but its shape, or its values without secrets.
+"""Redaction of payloads for operators: the shape alone, or the values without secrets.
 
 Without the permission ``view_payload`` only names and types are shown. With it the hook
 ``LEASEQUEUE["ADMIN"]["REDACT"]`` decides, ``redact(value, *, kind, queue, task)``, a callable or its dotted path;
-``kind`` is ``data``, ``meta``, ``result`` or ``progress``. Without a hook values of names that sound like secrets are
-hidden. Exports of dead letters and of the audit show the same, as CSV or JSON Lines.
+``kind`` is ``data``, ``meta``, ``result`` or ``progress``. Without a hook ``hide_secrets`` does.
 """
 
 from __future__ import annotations
 
-import csv
 import json
 import logging
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
+from collections.abc import Sequence
 from typing import Any
 
 from django.utils.module_loading import import_string
 
-from ... import conf, engine
-from ...exceptions import InvalidOption
-from .. import codec
-from .filter import DeadFilter
-from .search import DeadRow
-from .triage import dead_page
+from ... import conf
+from .. import codec, secrets
+from ..secrets import is_secret, scrub
 
 logger = logging.getLogger("django_leasequeue.admin")
 
-#: Stands where a value is hidden.
-HIDDEN = "[hidden]"
-_SECRET = re.compile(
-    r"pass(word|wd|phrase)?$|secret|token|api[_-]?key|access[_-]?key|private[_-]?key|credential|authorization|cookie|"
-    r"session[_-]?id|signature|card[_-]?number|cvc|iban|ssn$",
-    re.IGNORECASE,
-)
+HIDDEN = secrets.HIDDEN
 #: How deep a value is looked into; what lies deeper is hidden.
 _DEPTH = 60
 #: How deep a value can be that hooks and pages get.
 _DEEPEST = 100
+#: Places of a list that a path which counts from its end may lead to.
+_PLACES = 20
 #: Stand for what cannot be shown.
 TOO_DEEP, NOT_READABLE = "[nested too deep to be shown]", "[cannot be read]"
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def hide_secrets(value: Any, *, kind: str = "", queue: str = "", task: str | None = None, depth: int = _DEPTH) -> Any:
-    """Return a JSON value with the values of secret-sounding names hidden: the hook that is used when none is set."""
+    """Return a JSON value without secrets: the hook that is used when none is set.
+
+    Hidden are values whose names sound like secrets, also positional arguments whose parameters do, and what is known
+    as a secret by its form: passwords in addresses, tokens.
+    """
+    if isinstance(value, dict | list) and not depth:
+        return HIDDEN
     if isinstance(value, dict):
-        if not depth:
-            return HIDDEN
-        return {
-            name: HIDDEN if _SECRET.search(name) and inner is not None else hide_secrets(inner, depth=depth - 1)
+        found = {
+            name: HIDDEN if is_secret(name) and inner is not None else hide_secrets(inner, depth=depth - 1)
             for name, inner in value.items()
         }
+        if task is not None and kind == "data" and isinstance(args := found.get("args"), list):
+            places = zip(args, secrets.secret_arguments(task), strict=False)
+            found["args"] = [HIDDEN if secret and one is not None else one for one, secret in places]
+        return found
     if isinstance(value, list):
-        return [hide_secrets(inner, depth=depth - 1) for inner in value] if depth else HIDDEN
-    return value
+        return [hide_secrets(inner, depth=depth - 1) for inner in value]
+    return scrub(value) if isinstance(value, str) else value
 
 
 def shape(value: Any, depth: int = _DEPTH) -> Any:
@@ -72,7 +70,7 @@ def shape(value: Any, depth: int = _DEPTH) -> Any:
 
 
 def readable(text: str) -> Any:
-    """Return what stored JSON says, in a form that every page and every strict JSON reader takes.
+    """Parse stored JSON into a form that every page and strict JSON reader takes.
 
     A number that is no finite float, or has more digits than Python reads, is its text; a lone surrogate is a "?".
     """
@@ -110,7 +108,7 @@ def _cut(value: Any, depth: int) -> Any:
 
 
 def redact(value: Any, *, kind: str = "data", queue: str = "", task: str | None = None, values: bool = True) -> Any:
-    """Return what may be shown of a JSON value."""
+    """Return the part of a JSON value that operators may see."""
     if value is None:
         return None
     if not values:
@@ -124,91 +122,21 @@ def redact(value: Any, *, kind: str = "data", queue: str = "", task: str | None 
         return HIDDEN
 
 
-#: Dead letters of one statement of an export.
-PAGE = 200
-COLUMNS = (
-    "seq", "project", "queue", "state", "task", "key", "tag", "deliveries", "error_type", "error", "fingerprint",
-    "dead_at", "created_at", "home", "source_seq", "data", "meta", "errors",
-)  # fmt: skip
-KINDS = {"csv": "text/csv; charset=utf-8", "jsonl": "application/x-ndjson"}
-
-
-def row(found: DeadRow, *, values: bool) -> dict[str, Any]:
-    """Return one dead letter as plain values."""
-
-    def shown(text: str | None, kind: str) -> Any:
-        if text is None:
-            return None
-        value = readable(text)
-        return redact(value, kind=kind, queue=found.queue, task=found.name, values=values)
-
-    errors = [] if found.errors_json is None else codec.loads(found.errors_json)
-    if not values:
-        errors = [{name: each.get(name) for name in ("at", "node", "type")} for each in errors]
-    return {name: getattr(found, name, None) for name in COLUMNS} | {
-        "task": found.name,
-        "dead_at": found.dead_at.isoformat(),
-        "created_at": found.created_at.isoformat(),
-        "data": shown(found.data_json, "data"),
-        "meta": shown(found.meta_json, "meta"),
-        "errors": errors,
-    }
-
-
-def dead_letters(wanted: DeadFilter, *, values: bool, using: str | None) -> Iterator[dict[str, Any]]:
-    """Yield everything that a filter matches, the newest death first, by short statements of their own."""
-    after: str | None = None
-    while True:
-        page = engine.run(dead_page(wanted, after=after, size=PAGE, payload=True), using)
-        for found in page.rows:
-            yield row(found, values=values)
-        if page.next is None:
-            return
-        after = page.next
-
-
-def lines(rows: Iterable[Mapping[str, Any]], columns: Sequence[str], kind: str) -> Iterator[str]:
-    """Yield rows as lines of CSV (with a head) or JSON Lines."""
-    if check_kind(kind) == "csv":
-        writer = csv.writer(_Echo())
-        yield writer.writerow(columns)
-        for each in rows:
-            yield writer.writerow([_cell(each[name]) for name in columns])
-    else:
-        for each in rows:
-            yield json.dumps(each, default=_plain, ensure_ascii=False) + "\n"
-
-
-class _Echo:
-    """A file that gives back what is written to it."""
-
-    def write(self, text: str) -> str:
-        return text
-
-
-def _cell(value: Any) -> Any:
-    if isinstance(value, dict | list):
-        return json.dumps(value, default=_plain, ensure_ascii=False)
-    if isinstance(value, datetime):
-        return value.isoformat()
-    return as_text(value) if isinstance(value, str) else value
-
-
-def _plain(value: object) -> str:
-    return value.isoformat() if isinstance(value, datetime) else str(value)
-
-
-def check_kind(kind: str) -> str:
-    """Return the kind of an export."""
-    if kind not in KINDS:
-        raise InvalidOption(f"An export is csv or jsonl; it is {kind[:20]!r}.")
-    return kind
-
-
-#: What a spreadsheet would take for a formula, or for the end of what stands before one.
-_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")  # noqa: RUF001  (the wide ones count as well)
-
-
-def as_text(value: str) -> str:
-    """Return the text of a cell so that no spreadsheet runs it: an apostrophe goes before what looks like a formula."""
-    return f"'{value}" if value.startswith(_FORMULA) else value
+def hides(root: str, path: Sequence[str], value: Any, *, queue: str = "", task: str | None = None) -> bool:
+    """Return whether a value is hidden at a path in ``data`` or ``meta``: a search for it would tell it."""
+    for at, name in enumerate(path):
+        if name[:1] == "-" and name[1:].isdecimal():  # counted from the end, wherever that is
+            places = ((*path[:at], str(place), *path[at + 1 :]) for place in range(_PLACES))
+            return any(hides(root, place, value, queue=queue, task=task) for place in places)
+    probe = value
+    for name in reversed(path):
+        probe = [probe] * (int(name) + 1) if name.isdecimal() and int(name) < _DEEPEST else {name: probe}
+    shown = redact(probe, kind=root, queue=queue, task=task)
+    for name in path:
+        if isinstance(shown, list):
+            shown = shown[-1]
+        elif isinstance(shown, dict) and name in shown:
+            shown = shown[name]
+        else:
+            return True
+    return bool(shown != value)

@@ -1,4 +1,4 @@
-"""Finding dead letters: windows of numbers by index, and the search through them for what no index answers."""
+"""Finding dead letters: windows of numbers by index, then a search within each for conditions without an index."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from ...enums import JobState
 from ...exceptions import InvalidOption
 from .. import arrays
-from ..operation import Steps
+from ..operation import Statements
 from .filter import DeadFilter
 
 #: Queues and topics with dead letters that one call looks at.
@@ -116,8 +116,8 @@ def from_micros(value: int) -> datetime:
         raise InvalidOption("the cursor is not one that a listing gave.") from error
 
 
-def queue_steps(wanted: DeadFilter) -> Steps[dict[int, DeadQueue]]:
-    """Steps that find the queues with dead letters, by id."""
+def queue_steps(wanted: DeadFilter) -> Statements[dict[int, DeadQueue]]:
+    """Find the queues with dead letters, by id."""
     where = {"project": wanted.project, "queue": wanted.queue, "prefixes": arrays.texts(wanted.prefixes)}
     rows = yield "dead_queues", {**where, "size": MAX_QUEUES}
     return {found.id: found for found in map(DeadQueue._make, rows)}
@@ -141,8 +141,8 @@ class Window(NamedTuple):
 
 def window_steps(
     wanted: DeadFilter, queues: Sequence[int], place: DeathPlace | None, size: int, *, oldest: bool = False
-) -> Steps[Window]:
-    """Steps that read the next numbers of the dead letters that the indexed part of a filter wants."""
+) -> Statements[Window]:
+    """Read the next numbers of the dead letters that the indexed part of a filter wants."""
     if not queues:
         return Window([], False)
     name = "dead_oldest" if oldest else "dead_newest"
@@ -163,15 +163,19 @@ def window_steps(
     return Window([DeathPlace(dead_at, seq) for seq, dead_at, _ in rows], more)
 
 
-def match_steps(wanted: DeadFilter, seqs: Sequence[int]) -> Steps[list[Match]]:
-    """Steps that keep the dead letters that the whole filter wants."""
+def match_steps(wanted: DeadFilter, seqs: Sequence[int]) -> Statements[list[Match]]:
+    """Keep the dead letters that the whole filter wants."""
     if not seqs:
         return []
-    return [Match._make(row) for row in (yield "dead_match", {"seqs": arrays.integers(seqs), **wanted.matching()})]
+    rows = yield "dead_match", {"seqs": arrays.integers(seqs), **wanted.matching()}
+    found = [Match._make(row) for row in rows]
+    # Positional arguments have names only where a task does.
+    hidden = {name for name in {match.name for match in found} if wanted.payload and wanted.hidden(name)}
+    return [match for match in found if match.name not in hidden]
 
 
 class Search(NamedTuple):
-    """Matching dead letters, how many were looked at, and the last one of those if there may be more."""
+    """Matching dead letters, the number examined, and the last one examined if there may be more."""
 
     rows: list[Match]
     looked_at: int
@@ -179,10 +183,16 @@ class Search(NamedTuple):
 
 
 def search_steps(
-    wanted: DeadFilter, queues: Sequence[int], place: DeathPlace | None, *, enough: int, limit: int
-) -> Steps[Search]:
-    """Steps that look through at most ``limit`` dead letters, the newest first, for ``enough`` that a filter wants."""
-    end = time.monotonic() + PATIENCE
+    wanted: DeadFilter,
+    queues: Sequence[int],
+    place: DeathPlace | None,
+    *,
+    enough: int,
+    limit: int,
+    patience: float | None = None,
+) -> Statements[Search]:
+    """Look through at most ``limit`` dead letters, the newest first, for ``enough`` that a filter wants."""
+    end = time.monotonic() + (PATIENCE if patience is None else patience)
     found: list[Match] = []
     looked_at = 0
     while True:
@@ -196,8 +206,8 @@ def search_steps(
             return Search(found, looked_at, place)
 
 
-def row_steps(seqs: Sequence[int], *, payload: bool = False) -> Steps[list[DeadRow]]:
-    """Steps that read dead letters by number."""
+def row_steps(seqs: Sequence[int], *, payload: bool = False) -> Statements[list[DeadRow]]:
+    """Read dead letters by number."""
     if not seqs:
         return []
     rows = yield "dead_rows", {"seqs": arrays.integers(seqs), "payload": payload}

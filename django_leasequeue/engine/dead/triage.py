@@ -6,7 +6,6 @@ short time; an answer says how far the search came, and the next call goes on th
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
@@ -17,7 +16,7 @@ from .. import arrays, payloads
 from ..codec import decode_cursor, encode_cursor
 from ..jobs.read import MAX_PAGE_BYTES
 from ..limits import check_count
-from ..operation import Steps, operation
+from ..operation import Statements, operation
 from .filter import DeadFilter
 from .search import (
     EPOCH,
@@ -44,10 +43,11 @@ SAMPLE, SAMPLES = 2_000, 5
 BUCKETS, BUCKET_CAP = 24, 200
 #: Dead letters that the groups of one call count, all together.
 MAX_COUNTED = 1_000_000
-#: Dead letters that a preview counts, or a group where all together are too many.
+#: Dead letters that a group counts where all together are too many.
 MAX_MATCHES = 10_000
-#: Dead letters that a preview counts first, and the seconds that it may take to go on.
-SOME, PATIENCE = 1_000, 0.15
+#: Dead letters that a preview counts by index; those that it looks at for what no index answers, and for how many
+#: seconds: what is done with them is bound to the number, so it is exact as far as that goes.
+MAX_PREVIEWED, MAX_SEARCHED, PATIENCE = 1_000_000, 100_000, 5.0
 
 
 class DeadPage(NamedTuple):
@@ -105,17 +105,17 @@ class Preview(NamedTuple):
     matches: int
     capped: bool
     #: The breakdowns are the largest parts of so many, the newest ones.
-    looked_at: int
-    queues: list[tuple[str, int]]
-    tasks: list[tuple[str, int]]
-    errors: list[tuple[str, int]]
-    samples: list[DeadRow]
+    looked_at: int = 0
+    queues: Sequence[tuple[str, int]] = ()
+    tasks: Sequence[tuple[str, int]] = ()
+    errors: Sequence[tuple[str, int]] = ()
+    samples: Sequence[DeadRow] = ()
 
 
 @operation
 def dead_page(
     wanted: DeadFilter, *, after: str | None = None, size: int = 50, payload: bool = False
-) -> Steps[DeadPage]:
+) -> Statements[DeadPage]:
     """Return a page of dead letters, the newest death first."""
     size = check_count(size, "size", conf.settings.MAX_PAGE, 1)
     place = DeathPlace.of(decode_cursor(after, (int, int)))
@@ -136,8 +136,8 @@ def dead_page(
 
 
 @operation
-def dead_rows(seqs: Sequence[int], *, payload: bool = False) -> Steps[list[DeadRow]]:
-    """Return these dead letters; those that are gone are left out."""
+def dead_rows(seqs: Sequence[int], *, payload: bool = False) -> Statements[list[DeadRow]]:
+    """Return these dead letters, without any that are gone."""
     rows = yield from row_steps(seqs, payload=payload)
     return (yield from payloads.lenient_steps(rows, payloads.MAX_LOADED_BYTES, payloads.ONLY_DATA))
 
@@ -145,7 +145,7 @@ def dead_rows(seqs: Sequence[int], *, payload: bool = False) -> Steps[list[DeadR
 @operation
 def dead_groups(
     wanted: DeadFilter, *, after: str | None = None, size: int = 25, largest: bool = False
-) -> Steps[Groups]:
+) -> Statements[Groups]:
     """Return a page of groups of dead letters, the newest death first."""
     size = check_count(size, "size", MAX_GROUP_PAGE, 1)
     place = decode_cursor(after, (int, int, str))
@@ -190,8 +190,8 @@ def _indexed(wanted: DeadFilter, queues: Iterable[int]) -> dict[str, Any]:
     return {"queues": arrays.integers(sorted(queues)), **asked}
 
 
-def _counts(wanted: DeadFilter, seen: Sequence[LookedRow]) -> Steps[dict[tuple[int, str], int] | None]:
-    """Steps that count the dead letters of groups; ``None`` where they have more than ``MAX_COUNTED`` together."""
+def _counts(wanted: DeadFilter, seen: Sequence[LookedRow]) -> Statements[dict[tuple[int, str], int] | None]:
+    """Count the dead letters of groups; ``None`` where they have more than ``MAX_COUNTED`` together."""
     groups = {**_named(seen), "cap": MAX_COUNTED}
     if wanted.since is None and wanted.until is None:
         rows = yield "dead_group_counts", groups
@@ -215,7 +215,7 @@ def _figures(
     counts: dict[tuple[int, str], int] | None,
     low: datetime,
     high: datetime,
-) -> Steps[list[DeadGroup]]:
+) -> Statements[list[DeadGroup]]:
     if not chosen:
         return []
     cap = min(conf.settings.COUNT_CAP, MAX_MATCHES) if counts is None else 0
@@ -243,7 +243,7 @@ def _figures(
 
 def _search_groups(
     wanted: DeadFilter, queues: dict[int, DeadQueue]
-) -> Steps[tuple[dict[tuple[int, str], DeadGroup], bool]]:
+) -> Statements[tuple[dict[tuple[int, str], DeadGroup], bool]]:
     search = yield from search_steps(wanted, sorted(queues), None, enough=MAX_SCAN, limit=MAX_SCAN)
     parts: dict[tuple[int, str], list[Match]] = {}
     for row in search.rows:
@@ -268,9 +268,8 @@ def _search_groups(
 
 
 @operation
-def preview(wanted: DeadFilter, *, seqs: Sequence[int] | None = None) -> Steps[Preview]:
-    """Return what a filter (or a selection) matches now, counted up to ``MAX_MATCHES``, with a breakdown."""
-    cap = min(conf.settings.COUNT_CAP, MAX_MATCHES)
+def preview(wanted: DeadFilter, *, seqs: Sequence[int] | None = None) -> Statements[Preview]:
+    """Count the matches of a filter or a selection, with a breakdown."""
     ((now,),) = yield "server_time", {}
     frozen = wanted.frozen(now)
     queues = yield from queue_steps(frozen)
@@ -279,26 +278,16 @@ def preview(wanted: DeadFilter, *, seqs: Sequence[int] | None = None) -> Steps[P
         rows = [row for row in found if row.queue_id in queues and row.dead_at <= now]
         matches, capped, looked_at = len(rows), False, len(seqs)
     else:
-        limit = min(SAMPLE, cap) if frozen.indexed else cap
-        search = yield from search_steps(frozen, sorted(queues), None, enough=cap, limit=limit)
+        limit = SAMPLE if frozen.indexed else MAX_SEARCHED
+        search = yield from search_steps(frozen, sorted(queues), None, enough=limit, limit=limit, patience=PATIENCE)
         rows, looked_at = search.rows, search.looked_at
         matches, capped = len(rows), search.last is not None
         if capped and frozen.indexed:
-            matches, capped = yield from _count(frozen, queues, cap)
+            ((counted,),) = yield "dead_count", {**_indexed(frozen, queues), "cap": MAX_PREVIEWED}
+            matches, capped = min(counted, MAX_PREVIEWED), counted > MAX_PREVIEWED
     shown = yield from row_steps([row.seq for row in rows[:SAMPLES]])
     names = {queue.id: f"{queue.project}/{queue.queue}" if queue.project else queue.queue for queue in queues.values()}
     by_queue = Counter(names.get(row.queue_id, "?") for row in rows).most_common(10)
     by_task = Counter(row.name or "-" for row in rows).most_common(10)
     by_error = Counter(row.error_type or "-" for row in rows).most_common(10)
     return Preview(now, matches, capped, looked_at, by_queue, by_task, by_error, shown)
-
-
-def _count(wanted: DeadFilter, queues: dict[int, DeadQueue], cap: int) -> Steps[tuple[int, bool]]:
-    """Steps that count by the index alone, up to the cap; up to ``SOME`` where that takes long already."""
-    limit = min(SOME, cap)
-    while True:
-        began = time.monotonic()
-        ((counted,),) = yield "dead_count", {**_indexed(wanted, queues), "cap": limit}
-        if counted <= limit or limit == cap or (time.monotonic() - began) * cap / limit > PATIENCE:
-            return min(counted, limit), counted > limit
-        limit = cap

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from ...enums import JobState, MemberState, TurnKind, WorkflowState
+from ...words import NodeNext
 from .. import arrays, codec
 from ..jobs.remove import cancel_replacements, remove_steps
 from ..jobs.steps import emit_end, workflow_event
 from ..limits import check_ids
-from ..operation import BEGIN, Steps, operation
+from ..operation import BEGIN, Statements, operation
 from ..rows import LeasedJob
 from .declared import KEEP_MS, LimitValues, write_limits
 
@@ -54,7 +55,7 @@ class _Freed(NamedTuple):
     timed: list[int]
 
     def add(self, seq: int, key: int | None, queue_id: int, *, timed: bool = False) -> None:
-        """Note a job that waits for nothing but its time and its key, if it has one."""
+        """Record a job that waits only for its time and its key."""
         if timed:
             self.timed.append(seq)
         elif key is None:
@@ -64,7 +65,7 @@ class _Freed(NamedTuple):
 
 
 @operation
-def expire_workflows() -> Steps[None]:
+def expire_workflows() -> Statements[None]:
     """Forget workflows that ended ``KEEP_MS`` ago, ``EXPIRED`` of them."""
     yield BEGIN, {}
     for queue_id, seqs, _ in (yield "workflow_expire", {"size": EXPIRED}):
@@ -75,25 +76,26 @@ class Advanced(NamedTuple):
     """The number of turns that were taken, and the jobs that are ready because their rate allows it at this moment."""
 
     turns: int
-    rated: list[int]
+    #: With their queues.
+    rated: dict[int, int]
     #: Not later (monotonic) than the time for which their rate counts them.
     asked_at: float = 0.0
 
 
-NOTHING = Advanced(0, [])
+NOTHING = Advanced(0, {})
 
 
 @operation
-def advance(queue_ids: Sequence[int]) -> Steps[int]:
+def advance(queue_ids: Sequence[int]) -> Statements[int]:
     """Take the turns of these queues that are due, but for those of rates; return how many."""
     return (yield from advance_steps(check_ids(queue_ids))).turns
 
 
-def advance_steps(queue_ids: Sequence[int], room: int = 0) -> Steps[Advanced]:
-    """Steps that take turns, once. The rest of the operation is part of their transaction."""
+def advance_steps(queue_ids: Sequence[int], room: int = 0) -> Statements[Advanced]:
+    """Take turns, once. The rest of the operation is part of their transaction."""
     # Locks are taken in one order: limits, workflows, keys.
     yield BEGIN, {}
-    rows = yield "turn_take", {"queues": arrays.integers(queue_ids), "size": TURNS, "starts": room > 0}
+    rows = yield "turn_take", {"queues": arrays.integers(queue_ids), "size": TURNS, "starts": room}
     turns = [_Turn._make(row) for row in rows]
     if not turns:
         return NOTHING
@@ -132,15 +134,15 @@ def advance_steps(queue_ids: Sequence[int], room: int = 0) -> Steps[Advanced]:
     if changed:
         yield "flow_hold", {"keys": arrays.integers(sorted(changed)), "most": MOST}
     if not admitted:
-        return Advanced(len(turns), [])
+        return Advanced(len(turns), {})
     asked_at = time.monotonic()
     of_queues = {"queues": arrays.integers(queue_ids), "room": room}
     rows = yield "flow_admit", {"keys": arrays.integers(sorted(admitted)), "most": MOST, **of_queues}
-    return Advanced(len(turns), [seq for seq, rated, *_ in rows if rated], asked_at)
+    return Advanced(len(turns), {seq: queue for seq, rated, queue, *_ in rows if rated}, asked_at)
 
 
-def return_steps(rated: Sequence[int], claimed: Sequence[LeasedJob]) -> Steps[None]:
-    """Steps that take back what was admitted for its rate and not claimed: it has not started, so it does not count."""
+def return_steps(rated: Iterable[int], claimed: Sequence[LeasedJob]) -> Statements[None]:
+    """Take back jobs that were admitted for their rate but not claimed: their permits return."""
     started = {job.seq for job in claimed}
     left = [seq for seq in rated if seq not in started]
     if left:
@@ -148,10 +150,10 @@ def return_steps(rated: Sequence[int], claimed: Sequence[LeasedJob]) -> Steps[No
         yield "flow_return", {"seqs": arrays.integers(left), "wait": 0 if claimed else NOT_AT_ONCE}
 
 
-def _join(turn: _Turn, detail: dict[str, Any], freed: _Freed) -> Steps[list[int]]:
+def _join(turn: _Turn, detail: dict[str, Any], freed: _Freed) -> Statements[list[int]]:
     """Make the limits and keys that are missing, and the members; return the keys."""
     limits = [LimitValues(*values) for values in detail["limits"]]
-    yield from write_limits(limits, turn.project, pin=False, unpin=False)
+    yield from write_limits(limits, turn.project, pin=False)
     pairs = sorted(set(zip(detail["names"], detail["keys"], strict=True)))
     names, keys = arrays.texts([name for name, _ in pairs]), arrays.texts([key for _, key in pairs])
     yield "limit_keys", {"project": turn.project, "names": names, "keys": keys}
@@ -162,19 +164,19 @@ def _join(turn: _Turn, detail: dict[str, Any], freed: _Freed) -> Steps[list[int]
     return [key for key, _ in rows if key is not None]
 
 
-def _link(turn: _Turn, freed: _Freed) -> Steps[None]:
-    """Link new nodes of a workflow to the parents that it had before; note what may start."""
+def _link(turn: _Turn, freed: _Freed) -> Statements[None]:
+    """Link new nodes of a workflow to its existing nodes; record which jobs may start."""
     detail = codec.loads(turn.detail or "{}")
     parameters = {"workflow": turn.key, "seqs": arrays.integers(turn.seqs or ()), "edges": detail["edges"]}
     broken: list[int] = []
     gone: dict[int, list[int]] = {}
     for what, seq, key, queue_id in (yield "workflow_link", parameters):
-        if what == 1:
+        if what == NodeNext.BROKEN:
             broken.append(seq)
-        elif what == 2:
+        elif what == NodeNext.GOES:
             gone.setdefault(queue_id, []).append(seq)
         else:
-            freed.add(seq, key, queue_id, timed=what == 3)
+            freed.add(seq, key, queue_id, timed=what == NodeNext.TIMED)
     for queue_id, seqs in gone.items():
         places = [JobState.READY, JobState.DELAYED, JobState.LEASED]
         yield from remove_steps(queue_id, seqs, places, reason="workflow_cancelled")
@@ -185,8 +187,8 @@ def _link(turn: _Turn, freed: _Freed) -> Steps[None]:
     yield from _count(counts, freed)
 
 
-def _look(seqs: Sequence[int], freed: _Freed) -> Steps[None]:
-    """Note where members stand, and what that means for their workflows; note what may start."""
+def _look(seqs: Sequence[int], freed: _Freed) -> Statements[None]:
+    """Record the states of members and their effect on workflows; record which jobs may start."""
     rows = yield "flow_look", {"seqs": arrays.integers(seqs)}
     looked = [_Looked._make(row) for row in rows]
     for queue_id in sorted({one.back for one in looked if one.back is not None}):
@@ -199,8 +201,8 @@ def _look(seqs: Sequence[int], freed: _Freed) -> Steps[None]:
         yield from _nodes(nodes, freed)
 
 
-def _nodes(nodes: Sequence[_Looked], freed: _Freed) -> Steps[None]:
-    """Tell children and workflows how nodes have ended, or that they run again; note what may start."""
+def _nodes(nodes: Sequence[_Looked], freed: _Freed) -> Statements[None]:
+    """Pass the ends (or restarts) of nodes to children and workflows; record which jobs may start."""
     completed = [node.seq for node in nodes if node.state == MemberState.COMPLETED]
     broken = [node.seq for node in nodes if node.state in (MemberState.FAILED, MemberState.CANCELLED)]
     again = [node.seq for node in nodes if node.before in (MemberState.FAILED, MemberState.CANCELLED)]
@@ -221,29 +223,29 @@ def _nodes(nodes: Sequence[_Looked], freed: _Freed) -> Steps[None]:
     yield from _count(counts, freed)
 
 
-def _cancel(seqs: Sequence[int], counts: dict[int, Counter[int]], *, back: bool = False) -> Steps[list[int]]:
-    """Note that what comes after nodes is cancelled, or with ``back`` that it is not any more; return which."""
+def _cancel(seqs: Sequence[int], counts: dict[int, Counter[int]], *, back: bool = False) -> Statements[list[int]]:
+    """Cancel the descendants of nodes, or with ``back`` restore them; return which."""
     changed = yield "flow_cancel", {"seqs": arrays.integers(seqs), "back": back}
     for _, workflow in changed:
         counts[workflow].update({MemberState.CANCELLED: -1 if back else 1})
     return [seq for seq, _ in changed]
 
 
-def _children(seqs: Sequence[int], freed: _Freed, *, tolerant: bool = False, back: bool = False) -> Steps[None]:
+def _children(seqs: Sequence[int], freed: _Freed, *, tolerant: bool = False, back: bool = False) -> Statements[None]:
     rows = yield "flow_children", {"seqs": arrays.integers(seqs), "tolerant": tolerant, "back": back}
     needless = []
     for seq, key, queue_id, what in rows:
-        if what == 2:
+        if what == NodeNext.GOES:
             needless.append(seq)
         else:
-            freed.add(seq, key, queue_id, timed=what == 1)
+            freed.add(seq, key, queue_id, timed=what == NodeNext.TIMED)
     if needless:
         for queue_id, gone in (yield "flow_needless", {"seqs": arrays.integers(needless)}):
             yield from remove_steps(queue_id, gone, [JobState.DELAYED], reason="not_needed")
 
 
-def _count(counts: dict[int, Counter[int]], freed: _Freed) -> Steps[None]:
-    """Note the counts of workflows, what starts because a job has failed, and which jobs waited for their end."""
+def _count(counts: dict[int, Counter[int]], freed: _Freed) -> Statements[None]:
+    """Record the counts of workflows, failure handlers to start, and jobs that wait for the end."""
     ids = sorted(counts)
     counted = {
         "workflows": arrays.integers(ids),

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from string import Formatter
 from typing import Any, NamedTuple
 
 from ...enums import JobState, TurnKind
 from ...exceptions import InvalidOption
+from ...words import HELD
 from .. import arrays, codec
 from ..limits import check_integer, check_list, check_place, check_text, seconds_of
-from ..operation import BEGIN, Steps, operation
+from ..operation import BEGIN, Statements, operation
 from ..rows import Enqueued, EnqueueStatus, NewJob
-
-#: The time at which a job stands in Delayed that a limit or a workflow holds. Nothing is due then.
-HELD = datetime(9000, 1, 1, tzinfo=UTC)
 
 #: Milliseconds that an ended workflow is kept.
 KEEP_MS = 86_400_000
@@ -73,8 +71,8 @@ def limit_steps(
     limits: Sequence[LimitValues],
     project: str,
     workflow: int | None = None,
-) -> Steps[None]:
-    """Steps that bring jobs that their transaction added (``flow=True``, ``run_at=HELD`` or later) under limits."""
+) -> Statements[None]:
+    """Bring jobs that their transaction added (``flow=True``, ``run_at=HELD`` or later) under limits."""
     names = {values.name: values for values in limits}
     detail = {
         "limits": [[v.name, v.concurrency, v.rate, v.per_ms, v.burst, v.fair] for v in names.values()],
@@ -92,18 +90,18 @@ def check_key(key: Any) -> str:
 
 
 @operation
-def set_limits(limits: Sequence[LimitValues], *, project: str = "", pin: bool = True) -> Steps[int]:
+def set_limits(limits: Sequence[LimitValues], *, project: str = "") -> Statements[int]:
     """Change limits, also for the jobs that wait already: an operator's values, which the code's do not replace.
 
-    ``pin=False`` gives them back to the code: with these values until it says others. Return how many have changed.
+    Return how many have changed. ``reset_limit`` gives one back to the code.
     """
     check_place(project)
     check_list(limits, "the limits")
     yield BEGIN, {}
-    return (yield from write_limits(limits, project, pin=pin, unpin=not pin))
+    return (yield from write_limits(limits, project, pin=True))
 
 
-def write_limits(limits: Sequence[LimitValues], project: str, *, pin: bool, unpin: bool) -> Steps[int]:
+def write_limits(limits: Sequence[LimitValues], project: str, *, pin: bool) -> Statements[int]:
     """Write limits and have the jobs that wait for changed ones looked at again; return how many have changed."""
     values = {
         "names": arrays.texts([one.name for one in limits]),
@@ -113,17 +111,48 @@ def write_limits(limits: Sequence[LimitValues], project: str, *, pin: bool, unpi
         "bursts": arrays.integers([one.burst for one in limits]),
         "fairs": arrays.flags([one.fair for one in limits]),
     }
-    changed = yield "limit_set", {"project": project, **values, "pin": pin, "unpin": unpin}
+    changed = yield "limit_set", {"project": project, **values, "pin": pin}
+    yield from _look_again(changed)
+    return len(changed)
+
+
+class GivenBack(NamedTuple):
+    """A limit that the code has again. ``named``: these are its values; else they stay until it names the limit."""
+
+    id: int
+    name: str
+    concurrency: int | None
+    rate: int | None
+    per_ms: int | None
+    burst: int
+    fair: bool
+    named: bool
+
+
+@operation
+def reset_limit(name: str, *, project: str = "") -> Statements[GivenBack | None]:
+    """Give a limit back to the code: the values of its newest call count at once, also for the jobs that wait already.
+
+    Return ``None`` if no operator had set it.
+    """
+    check_place(project)
+    check_text(name, "the name of a limit", MAX_NAME_BYTES)
+    yield BEGIN, {}
+    rows = yield "limit_reset", {"project": project, "name": name}
+    yield from _look_again(rows)
+    return GivenBack._make(rows[0]) if rows else None
+
+
+def _look_again(changed: Sequence[Sequence[Any]]) -> Statements[None]:
     if changed:
         yield "limit_waiting", {"limits": arrays.integers([row[0] for row in changed])}
-    return len(changed)
 
 
 _FORMATTER = Formatter()
 
 
 class _Filler(Formatter):
-    """Fills a template so that other values give another text: what stands between its fields is escaped in values."""
+    """Fills a template; separators in values are escaped, so two keys never collide."""
 
     def __init__(self, template: str) -> None:
         parts = list(_FORMATTER.parse(template))
@@ -138,7 +167,7 @@ class _Filler(Formatter):
 
 
 class Limited(NamedTuple):
-    """The limit of one job: its key, and what each key allows."""
+    """The limit of one job: its key, and the allowance per key."""
 
     key: str
     values: LimitValues
@@ -232,7 +261,7 @@ class Limit:
 
 
 def fields_of(template: str, what: str) -> list[str]:
-    """Return what a template names between braces."""
+    """Return the field names of a template."""
     try:
         return [name for _, name, _, _ in _FORMATTER.parse(template) if name is not None]
     except ValueError as error:
@@ -248,7 +277,7 @@ def filled(template: str, values: Mapping[str, Any], refusal: str) -> str:
 
 
 def with_key(job: NewJob) -> NewJob:
-    """Return a job whose limit has its key, made of the job's payload where it has none yet."""
+    """Return a job whose limit has a key; a missing key is made from the payload."""
     if job.limit is None or isinstance(job.limit, Limited):
         return job
     if not isinstance(job.limit, Limit):
@@ -259,7 +288,7 @@ def with_key(job: NewJob) -> NewJob:
 
 
 def split(jobs: Sequence[NewJob]) -> tuple[Sequence[NewJob], list[Limited | None]]:
-    """Return checked jobs as they wait for their limits, at least until the time that they have, and those limits."""
+    """Return the jobs as held until their limits admit them, not before their own times; and those limits."""
     held: list[NewJob] = []
     limits: list[Limited | None] = []
     for given in jobs:
@@ -275,8 +304,8 @@ def split(jobs: Sequence[NewJob]) -> tuple[Sequence[NewJob], list[Limited | None
 
 def apply_limits(
     queue: str, answers: Sequence[Enqueued], limits: Sequence[Limited | None], project: str
-) -> Steps[None]:
-    """Steps that put the jobs that were added under their limits."""
+) -> Statements[None]:
+    """Put the jobs that were added under their limits."""
     new = [
         (answer.seq, *limit)
         for answer, limit in zip(answers, limits, strict=True)

@@ -11,8 +11,8 @@ from uuid import UUID
 from ...enums import MemberState, ResultState, WorkflowState
 from .. import arrays
 from ..limits import MAX_PROJECT_BYTES, check_count, check_place, check_text
-from ..operation import Steps, operation
-from .declared import LimitValues
+from ..operation import Statements, operation
+from .declared import GivenBack, LimitValues
 from .workflows import MAX_NODES
 
 #: Limits of one page, and nodes.
@@ -70,7 +70,7 @@ class BusyKeys(NamedTuple):
 
 
 def allows(values: LimitValues) -> str:
-    """Return what a limit allows each of its keys, in words."""
+    """Describe the allowance per key of a limit."""
     parts = [] if values.concurrency is None else [f"{values.concurrency:,} at a time"]
     if values.rate is not None and values.per_ms is not None:
         parts.append(f"{values.rate:,} in {values.per_ms / 1000:g} s")
@@ -79,6 +79,14 @@ def allows(values: LimitValues) -> str:
     if values.fair:
         parts.append("keys take turns")
     return ", ".join(parts) or "everything"
+
+
+def given_back(limit: GivenBack) -> str:
+    """Describe the outcome of returning a limit to the code."""
+    values = allows(LimitValues.of(limit))
+    if limit.named:
+        return f"is given back: {values}, as the code says"
+    return f"is given back: {values}, until the code names it and says otherwise"
 
 
 def changed(before: LimitValues, after: LimitValues) -> dict[str, list[Any]]:
@@ -94,7 +102,7 @@ def list_limits(
     after: tuple[str, str] | None = None,
     ids: Sequence[int] | None = None,
     size: int = 50,
-) -> Steps[list[LimitFigures]]:
+) -> Statements[list[LimitFigures]]:
     """Return limits with their figures, by project and name."""
     after_project, after_name = after or (project or "", "")
     for text, what in ((project, "the project"), (after_project, "the project"), (after_name, "the name of a limit")):
@@ -113,7 +121,7 @@ def list_limits(
 
 
 @operation
-def busy_keys(limit: int, *, after: str, most: int) -> Steps[BusyKeys]:
+def busy_keys(limit: int, *, after: str, most: int) -> Statements[BusyKeys]:
     """Return the busiest of the next ``MAX_KEYS`` keys of a limit, the one that most jobs wait for first."""
     params = {
         "limit": limit,
@@ -127,13 +135,13 @@ def busy_keys(limit: int, *, after: str, most: int) -> Steps[BusyKeys]:
 
 
 @operation
-def workflow_queues(workflow: int) -> Steps[list[str | None]]:
+def workflow_queues(workflow: int) -> Statements[list[str | None]]:
     """Return the names of the queues that the jobs of a workflow are in; ``None`` for one that is gone."""
     return [name for (name,) in (yield "workflow_queues", {"workflow": workflow})]
 
 
 @operation
-def every_node(workflow: int) -> Steps[list[NodeRow]]:
+def every_node(workflow: int) -> Statements[list[NodeRow]]:
     """Return all nodes of a workflow, without results, in the order of their places."""
     found: list[NodeRow] = []
     while len(found) % MAX_PAGE == 0 and len(found) < MAX_NODES:
@@ -217,15 +225,17 @@ class Input(NamedTuple):
 
 
 @operation
-def get_workflow(uid: UUID, *, project: str = "") -> Steps[WorkflowStatus | None]:
-    """Return what is known of a workflow: one row, whatever its size."""
+def get_workflow(uid: UUID, *, project: str = "") -> Statements[WorkflowStatus | None]:
+    """Return the status of a workflow: one row, whatever its size."""
     check_place(project)
     rows = yield "workflow_get", {"uid": str(uid), "project": project}
     return WorkflowStatus._make(rows[0]) if rows else None
 
 
 @operation
-def workflow_nodes(workflow: int, *, after: int = 0, size: int = 100, results: bool = True) -> Steps[list[NodeRow]]:
+def workflow_nodes(
+    workflow: int, *, after: int = 0, size: int = 100, results: bool = True
+) -> Statements[list[NodeRow]]:
     """Return a page of the nodes of a workflow; without ``results`` errors are cut to 300 characters, too."""
     size = check_count(size, "size", MAX_PAGE, 1)
     params = {"workflow": workflow, "after": after, "size": size, "results": results}
@@ -233,7 +243,7 @@ def workflow_nodes(workflow: int, *, after: int = 0, size: int = 100, results: b
 
 
 @operation
-def inputs(seq: int) -> Steps[list[Input]]:
+def inputs(seq: int) -> Statements[list[Input]]:
     """Return how the parents of a job ended, in their order."""
     return [Input._make(row) for row in (yield "member_inputs", {"seq": seq})]
 
@@ -247,14 +257,14 @@ class MemberOf(NamedTuple):
 
 
 @operation
-def workflow_of(seq: int) -> Steps[MemberOf | None]:
+def workflow_of(seq: int) -> Statements[MemberOf | None]:
     """Return the workflow that a job is a node of; ``None`` if it is in none."""
     rows = yield "member_workflow", {"seq": seq}
     return MemberOf._make(rows[0]) if rows else None
 
 
 class MemberRow(NamedTuple):
-    """A job under a limit or in a workflow; ``None`` for what it is not in."""
+    """The limit and the workflow of a job, or ``None`` for each."""
 
     state: int
     taken: bool
@@ -282,7 +292,7 @@ class MemberRow(NamedTuple):
 
 
 @operation
-def member(seq: int) -> Steps[MemberRow | None]:
-    """Return what holds or counts a job; ``None`` for a plain job."""
+def member(seq: int) -> Statements[MemberRow | None]:
+    """Return the limit and workflow of a job; ``None`` for a plain job."""
     rows = yield "member_get", {"seq": seq}
     return MemberRow._make(rows[0]) if rows else None

@@ -9,14 +9,15 @@ from uuid import UUID
 from ... import conf
 from ...enums import WorkflowShape, WorkflowState
 from ...exceptions import InvalidOption
+from ...words import HELD
 from .. import arrays
 from ..jobs.enqueue import enqueue
 from ..jobs.unique import hold_steps
 from ..limits import MAX_SPAN_MS, check_integer, check_list, check_place, check_seqs, check_text
-from ..operation import BEGIN, Steps, operation
+from ..operation import BEGIN, Statements, operation
 from ..queues.queues import find
 from ..rows import Enqueued, EnqueueStatus, NewJob
-from .declared import HELD, KEEP_MS, LimitValues, check_key, limit_steps
+from .declared import KEEP_MS, LimitValues, check_key, limit_steps
 
 #: Nodes of one workflow, and parents that all of them have together.
 MAX_NODES, MAX_EDGES = 10_000, 100_000
@@ -50,7 +51,7 @@ def start_workflow(
     name: str = "",
     on_failure: Node | None = None,
     shape: int = WorkflowShape.MAPPING,
-) -> Steps[list[Enqueued]]:
+) -> Statements[list[Enqueued]]:
     """Enqueue the jobs of a workflow: all or none, in the caller's transaction if there is one.
 
     A node's parents stand before it; without any node the workflow has ended. ``on_failure`` starts when a node has
@@ -90,7 +91,7 @@ def _add_members(
     known: Sequence[int] = (),
     first: int = 0,
     failure: int | None = None,
-) -> Steps[None]:
+) -> Statements[None]:
     """Make enqueued jobs the nodes of a workflow."""
     numbers = [*known, *seqs]
     children: dict[int, list[int]] = {}
@@ -142,7 +143,7 @@ def _count_edges(nodes: Sequence[Node]) -> int:
 
 
 def check_nodes(nodes: Sequence[Node], known: int = 0) -> None:
-    """Refuse what is no graph, or too large a one."""
+    """Refuse nodes that form no graph, or too large a one."""
     if not 1 <= len(check_list(nodes, "the nodes of a workflow")) <= MAX_NODES:
         raise InvalidOption(f"a workflow has 1 to {MAX_NODES} jobs; there are {len(nodes)}.")
     for place, node in enumerate(nodes, known):
@@ -166,7 +167,7 @@ def _check_size(nodes: int, edges: int) -> None:
         raise InvalidOption(f"the jobs of a workflow have at most {MAX_EDGES} parents together; there are {edges}.")
 
 
-def _enqueue_nodes(every: Sequence[Node], count: int, project: str) -> Steps[list[Enqueued]]:
+def _enqueue_nodes(every: Sequence[Node], count: int, project: str) -> Statements[list[Enqueued]]:
     """Enqueue the jobs of nodes; those with parents or a limit, and those after the first ``count``, are held."""
     places: dict[str, list[int]] = {}
     for place, node in enumerate(every):
@@ -203,7 +204,7 @@ def _enqueue_nodes(every: Sequence[Node], count: int, project: str) -> Steps[lis
 @operation
 def extend_workflow(
     nodes: Sequence[Node], uid: UUID, *, known: Sequence[int] = (), project: str = ""
-) -> Steps[list[Enqueued]]:
+) -> Statements[list[Enqueued]]:
     """Add nodes to a workflow that goes on: all or none, in the caller's transaction if there is one.
 
     It only adds rows: the next claim links them, and until then the workflow does not end. ``known`` are numbers of

@@ -1,4 +1,4 @@
-"""Adding jobs: those of a call, and those that Spark's tasks have put into the stage table."""
+"""Adding jobs: those of a call, and those that Spark has staged."""
 
 from __future__ import annotations
 
@@ -12,17 +12,18 @@ from typing import Any, NamedTuple
 from ... import conf, signals
 from ...enums import JobState
 from ...exceptions import BatchTooLarge, LeaseQueueError, QueueNotFound
+from ...words import KeyVerdict
 from .. import arrays, metadata
 from ..flow.declared import Limited, apply_limits, split
 from ..limits import MAX_NODE_BYTES, check_integer, check_list, check_place, check_text
-from ..operation import BEGIN, Rows, Steps, announce, operation
+from ..operation import BEGIN, Rows, Statements, announce, operation
 from ..payloads import contents_of, large_parts, link_steps, planned, put_steps, replaced
 from ..queues.queues import find, make_declared
 from ..rows import Enqueued, EnqueueStatus, NewJob, make_id
 from ..store import Reference
-from .new_jobs import COPY_FROM, MAX_BYTES, check_job, copy_steps, flags_of, narrow, parameters, payloads
-from .plain import as_plain, plain_steps
-from .remove import DUPLICATE, STATES, enforce_cap, existing, holder_steps
+from .new_jobs import COPY_FROM, MAX_BYTES, check_job, copy_steps, flags_of, parameters, payloads
+from .remove import STATES, enforce_cap, existing, holder_steps
+from .uniform import narrow, shared_by, uniform_steps
 from .unique import unique_steps
 
 _LIMIT = itemgetter(NewJob._fields.index("limit"))
@@ -36,7 +37,7 @@ def enqueue_steps(
     origin: str | None = None,
     create: bool = True,
     fresh: bool = False,
-) -> Steps[list[Enqueued]]:
+) -> Statements[list[Enqueued]]:
     """Add jobs to a queue, or records to a log: all or none, in the caller's transaction if there is one.
 
     A job with a ``key`` that is taken is not added again: the answer names the existing one (option ``dedup_until``).
@@ -54,10 +55,10 @@ def enqueue_steps(
     if len(jobs) > conf.settings.MAX_ENQUEUE:
         raise BatchTooLarge(f"One call enqueues at most {conf.settings.MAX_ENQUEUE} jobs; there are {len(jobs)}.")
     unique = sum(map(check_job, jobs))  # of all: none is left unchecked
-    if metadata.begin_trace is not None and type(jobs[0].meta) is not metadata.Traced:
+    if metadata.begin_trace is not None and metadata.TRACE not in (jobs[0].meta or ()):
         how: dict[str, Any] = {"project": project, "origin": origin, "create": create, "fresh": fresh}
         with metadata.begin_trace(project, queue, len(jobs)) as context:
-            traced = [job._replace(meta=metadata.Traced({**(job.meta or {}), metadata.TRACE: context})) for job in jobs]
+            traced = [job._replace(meta=metadata.Noted({**(job.meta or {}), metadata.TRACE: context})) for job in jobs]
             return (yield from enqueue_steps(queue, traced, **how))
     limits: list[Limited | None] = []
     if any(map(_LIMIT, jobs)):  # the quickest way to know it of many
@@ -85,7 +86,7 @@ def enqueue_steps(
 enqueue = operation(enqueue_steps)
 
 
-def _announce(queue: str, project: str, jobs: Sequence[NewJob], answers: Sequence[Enqueued]) -> Steps[None]:
+def _announce(queue: str, project: str, jobs: Sequence[NewJob], answers: Sequence[Enqueued]) -> Statements[None]:
     for job, answer in zip(jobs, answers, strict=True):
         if answer.status is EnqueueStatus.QUEUED:
             key = job.key if job.id_end is None else make_id(answer.seq, job.id_end)
@@ -95,8 +96,8 @@ def _announce(queue: str, project: str, jobs: Sequence[NewJob], answers: Sequenc
 
 def _store(
     queue: str, jobs: Sequence[NewJob], project: str, create: bool
-) -> Steps[tuple[Sequence[NewJob], dict[int, Reference]]]:
-    """Store what is large of the jobs; the rest of the operation is then one transaction."""
+) -> Statements[tuple[Sequence[NewJob], dict[int, Reference]]]:
+    """Store large payloads; the rest of the operation is one transaction."""
     for job in jobs:
         if job.max_bytes is not None:
             check_integer(job.max_bytes, "max_bytes", 1, MAX_BYTES)
@@ -114,13 +115,13 @@ def _store(
     return replaced(jobs, contents, large), large
 
 
-def _make_missing(queue: str, project: str, create: bool) -> Steps[None]:
+def _make_missing(queue: str, project: str, create: bool) -> Statements[None]:
     if not create:
         raise QueueNotFound(queue, project)
     yield from make_declared(project, queue)
 
 
-def _hold(queue: str, project: str, create: bool) -> Steps[None]:
+def _hold(queue: str, project: str, create: bool) -> Statements[None]:
     """Make a queue that is missing; wait for a session that keeps it from writers. In a transaction of the caller's."""
     params = {"project": project, "name": queue}
     held = yield "queue_hold", params
@@ -138,7 +139,7 @@ def _one_parameters(job: NewJob, project: str, queue: str, origin: str | None) -
         "id_end": job.id_end,
         "name": job.name,
         "tag": job.tag,
-        "priority": None if job.priority is None else narrow([job.priority])[0],
+        "priority": None if job.priority is None else narrow(job.priority),
         "data": data,
         "meta": meta,
         "tagged": None if job.tags is None else metadata.tags_json(job.tags),
@@ -154,8 +155,8 @@ def _one_parameters(job: NewJob, project: str, queue: str, origin: str | None) -
 
 def _add(
     queue: str, jobs: Sequence[NewJob], *, project: str, origin: str | None, create: bool, fresh: bool
-) -> Steps[list[Enqueued]]:
-    """Steps that add checked jobs: one by the leanest statement, many through COPY, else by one statement."""
+) -> Statements[list[Enqueued]]:
+    """Add checked jobs: one by the leanest statement, many through COPY, else by one statement."""
     if len(jobs) == 1 and not (jobs[0].run_at or jobs[0].delay_ms):
         found = yield "enqueue_one", _one_parameters(jobs[0], project, queue, origin)
         if found:
@@ -167,11 +168,14 @@ def _add(
     elif len(jobs) >= COPY_FROM and (fresh or all(job.key is None for job in jobs)):
         datas, metas = payloads(jobs)
         yield BEGIN, {}
-        plain = as_plain(jobs, datas)
-        stored = None if plain is None else (yield from plain_steps(project, queue, plain, origin))
-        if stored is not None:
-            columns = repeat(EnqueueStatus.QUEUED), repeat(STATES[JobState.READY]), repeat(stored.at)
-            return list(map(Enqueued._make, zip(stored.seqs, *columns, strict=False)))
+        shared = shared_by(jobs, datas)
+        if shared is not None:
+            generated = jobs[0].id_end is not None
+            ids = [job.id_end if generated else job.key for job in jobs]
+            stored = yield from uniform_steps((project, queue), shared, datas, ids, generated=generated, origin=origin)
+            if stored is not None:
+                columns = repeat(EnqueueStatus.QUEUED), repeat(STATES[JobState.READY]), repeat(stored.at)
+                return list(map(Enqueued._make, zip(stored.seqs, *columns, strict=False)))
         added = yield from copy_steps(queue, jobs, datas, metas, project, origin)
         if added is None:
             yield from _hold(queue, project, create)
@@ -204,8 +208,8 @@ class EnqueueRow(NamedTuple):
         return None if self.seq is None else Enqueued(self.seq, EnqueueStatus.QUEUED, STATES[self.state], self.now)
 
 
-def rows_steps(params: dict[str, Any], create: bool) -> Steps[tuple[list[EnqueueRow], int | None]]:
-    """Steps that run the statement; they make a missing queue, or wait for a session that keeps it from writers.
+def rows_steps(params: dict[str, Any], create: bool) -> Statements[tuple[list[EnqueueRow], int | None]]:
+    """Run the statement; they make a missing queue, or wait for a session that keeps it from writers.
 
     Writers of a topic with a cap take turns: return its number as well, for ``enforce_cap``.
     """
@@ -227,8 +231,8 @@ def rows_steps(params: dict[str, Any], create: bool) -> Steps[tuple[list[Enqueue
     return found, capped
 
 
-def _taken(jobs: Sequence[NewJob], answers: list[Enqueued | None], params: dict[str, Any]) -> Steps[None]:
-    """Say what holds the keys that were taken, set free what need not be held any more, and enqueue those.
+def _taken(jobs: Sequence[NewJob], answers: list[Enqueued | None], params: dict[str, Any]) -> Statements[None]:
+    """Find the holders of taken keys, free keys that are no longer needed, and enqueue their jobs.
 
     Each round looks anew: the insert may have waited for a session whose job has ended since.
     """
@@ -239,7 +243,7 @@ def _taken(jobs: Sequence[NewJob], answers: list[Enqueued | None], params: dict[
         there = {holder.key: holder for holder in found}
         for index, answer in enumerate(answers):
             holder = there.get(jobs[index].key or "")
-            if answer is None and holder is not None and holder.verdict == DUPLICATE:
+            if answer is None and holder is not None and holder.verdict == KeyVerdict.HELD:
                 answers[index] = existing(holder.seq, holder.state)
         missing = [index for index, answer in enumerate(answers) if answer is None]
         if not missing:
@@ -261,7 +265,7 @@ REPLAYED = 1_000
 @operation
 def lock_replayed(
     parts: Sequence[str], low: int, high: int, *, results: bool, project: str = ""
-) -> Steps[list[dict[str, Any]]]:
+) -> Statements[list[dict[str, Any]]]:
     """Lock the dead letters (or failed jobs) that a range of the stage replays, in the caller's transaction.
 
     Return for ``remove_replayed`` where they stand, and which of them have let go of their keys.
@@ -279,8 +283,8 @@ def lock_replayed(
 
 
 @operation
-def remove_replayed(taken: Sequence[dict[str, Any]]) -> Steps[None]:
-    """Remove what ``lock_replayed`` has locked, once its replays are enqueued."""
+def remove_replayed(taken: Sequence[dict[str, Any]]) -> Statements[None]:
+    """Remove the jobs that ``lock_replayed`` locked, once their replays are enqueued."""
     for part in taken:
         yield "replay_done", part
 
@@ -301,7 +305,7 @@ def _staged(row: tuple[Any, ...]) -> tuple[list[int], str, dict[str, Any]]:
 @operation
 def enqueue_staged(
     parts: Sequence[str], low: int, high: int, *, project: str = "", origin: str | None = None
-) -> Steps[int]:
+) -> Statements[int]:
     """Add the jobs of a range of the stage to their queues. A key that is taken adds nothing.
 
     The rows stay where they are: the caller forgets them with the transaction, or after it.
@@ -324,8 +328,8 @@ def enqueue_staged(
 
 def _with_freed(
     ids: list[int], sources: str, answers: Sequence[EnqueueRow], place: dict[str, Any], params: dict[str, Any]
-) -> Steps[list[int]]:
-    """Note where jobs came from; set free keys that need not be held any more, and enqueue those."""
+) -> Statements[list[int]]:
+    """Record the origins of jobs; free keys that are no longer needed, and enqueue their jobs."""
     seqs: list[int] = []
     for _ in range(5):
         if sources.strip("{NUL,}"):
@@ -338,7 +342,7 @@ def _with_freed(
         ids, sources, staged = _staged(row)
         params |= staged
         found = yield from holder_steps(params["project"], params["queue"], params["keys"])
-        if found and all(holder.verdict == DUPLICATE for holder in found):
+        if found and all(holder.verdict == KeyVerdict.HELD for holder in found):
             return seqs
         answers, _ = yield from rows_steps(params, create=False)
     raise LeaseQueueError("A key was taken and freed again five times in a row; write again.")

@@ -15,6 +15,7 @@ from ...exceptions import InvalidOption, PayloadTooLarge
 from ...sql.job_ranges import MAX_YEAR, NUMBERS
 from .. import arrays, codec, metadata
 from ..limits import (
+    LARGE_BYTES,
     MAX_CHANNEL_BYTES,
     MAX_KEY_BYTES,
     MAX_NODE_BYTES,
@@ -24,15 +25,13 @@ from ..limits import (
     check_integer,
     check_text,
 )
-from ..operation import COPY, Steps
+from ..operation import COPY, Statements
 from ..rows import END, NOT_UNIQUE, PLAIN, TAG, UNIQUE, UNIQUE_END, Enqueued, EnqueueStatus, NewJob, make_id
-from .plain import BACKSLASH, ESCAPED, LARGE_CHARACTERS, NULL, PART, text_of
 from .remove import enforce_cap
+from .uniform import BACKSLASH, ESCAPED, LARGE_CHARACTERS, NULL, PART, narrow, noted_of, text_of
 
 #: The highest limit of a payload that a call may name.
 MAX_BYTES = 256 * 1024 * 1024
-#: Bytes above which a payload counts as large, as in enqueue.sql: a character has at most four.
-_LARGE_BYTES = 4 * LARGE_CHARACTERS
 #: As plain numbers: the operators of an enum cost more than the rest of the row.
 _IS_LARGE, _HAS_REPLY, _HAS_TTL = int(JobFlag.LARGE), int(JobFlag.REPLY), int(JobFlag.RESULT_TTL)
 _IS_FLOW = int(JobFlag.FLOW)
@@ -124,7 +123,7 @@ def payloads(jobs: Sequence[NewJob]) -> tuple[list[str | None], list[str | None]
     for job in jobs:
         limit = usual if job.max_bytes is None else check_integer(job.max_bytes, "max_bytes", 1, MAX_BYTES)
         data = None if job.data is None else codec.dumps(job.data)
-        noted = {**(job.meta or {}), metadata.TAGS: job.tags} if job.tags else job.meta
+        noted = noted_of(job)
         meta = None if noted is None else codec.dumps(noted, "meta")
         # A character is at most four bytes: only a text near the limit has to be encoded to be measured.
         size = len(data or "") + len(meta or "") + len(job.body or b"")
@@ -141,7 +140,7 @@ def flags_of(job: NewJob, data: str | None, meta: str | None) -> int:
     flags = 0
     if len(data) + len(meta) + len(body) > LARGE_CHARACTERS:
         size = len(data.encode()) + len(meta.encode()) + len(body)
-        flags = _IS_LARGE if size > _LARGE_BYTES else 0
+        flags = _IS_LARGE if size > LARGE_BYTES else 0
     if job.reply_to is not None:
         flags |= _HAS_REPLY
     if job.result_ttl_ms is not None:
@@ -181,7 +180,11 @@ def parameters(
         "keys": _column(jobs, "key", arrays.texts),
         "names": _column(jobs, "name", arrays.texts),
         "tags": _column(jobs, "tag", arrays.texts),
-        "priorities": _column(jobs, "priority", lambda values: arrays.integers(narrow(values))),
+        "priorities": _column(
+            jobs,
+            "priority",
+            lambda values: arrays.integers([None if value is None else narrow(value) for value in values]),
+        ),
         "datas": arrays.optional(datas, arrays.texts),
         "metas": arrays.optional(metas, arrays.texts),
         "tagged": _column(jobs, "tags", lambda values: arrays.texts(map(metadata.tags_json, values))),
@@ -196,11 +199,6 @@ def parameters(
         "flows": _column(jobs, "flow", lambda values: arrays.integers([128 if value else None for value in values])),
         "id_ends": _column(jobs, "id_end", arrays.texts),
     }
-
-
-def narrow(values: list[int | None]) -> list[int | None]:
-    """Bring priorities into the range of an integer."""
-    return [None if value is None else max(-(2**31), min(value, 2**31 - 1)) for value in values]
 
 
 class _Place(NamedTuple):
@@ -231,8 +229,8 @@ def copy_steps(
     origin: str | None,
     *,
     held: bool = False,
-) -> Steps[list[Enqueued] | None]:
-    """Steps that add jobs by COPY, three times as fast as a statement with arrays, in the caller's transaction.
+) -> Statements[list[Enqueued] | None]:
+    """Add jobs by COPY, three times as fast as a statement with arrays, in the caller's transaction.
 
     ``None`` if the queue is missing, or kept from writers (unless ``held``). A key that is taken refuses them all.
     """

@@ -10,11 +10,12 @@ from typing import Any, NamedTuple
 from ... import conf
 from ...enums import JobState
 from ...exceptions import BatchTooLarge, InvalidOption
+from ...words import HELD
 from .. import arrays, codec, limits, payloads
 from ..codec import decode_cursor, encode_cursor
-from ..flow.declared import HELD, WAITING
+from ..flow.declared import WAITING
 from ..metadata import check_tags, tags_json
-from ..operation import Steps, operation
+from ..operation import Statements, operation
 from ..queues.queues import require
 
 #: Bytes of the payloads of one page; the first job of a page always fits.
@@ -125,7 +126,7 @@ def list_jobs(
     size: int = 100,
     payload: bool = True,
     fingerprint: str | None = None,
-) -> Steps[Page]:
+) -> Statements[Page]:
     """List the jobs of a queue that are in one state, a page at a time.
 
     Order: ``ready`` as a claim takes them; ``delayed`` the next due first; ``leased`` by the end of their claims;
@@ -159,7 +160,7 @@ def list_jobs(
 
 def _rows(
     project: str, queue: str | None, seqs: Sequence[int], payload: bool, states: Sequence[int] | None
-) -> Steps[tuple[list[JobRow], list[int]]]:
+) -> Statements[tuple[list[JobRow], list[int]]]:
     """Read jobs in the order asked; return those that fit into one answer, and the numbers of the rest."""
     if not seqs:
         return [], []
@@ -170,7 +171,7 @@ def _rows(
 
 
 @operation
-def get_jobs(seqs: Sequence[int], *, project: str = "") -> Steps[list[JobRow]]:
+def get_jobs(seqs: Sequence[int], *, project: str = "") -> Statements[list[JobRow]]:
     """Return live jobs and records by number, in the order asked, with their payloads; ended ones are left out."""
     limits.check_place(project)
     parts = [seqs[at : at + limits.MAX_BATCH] for at in range(0, len(seqs), limits.MAX_BATCH)]
@@ -230,13 +231,13 @@ def tagged_jobs(
     state: str | None = None,
     below: int | None = None,
     size: int = 50,
-) -> Steps[tuple[list[TaggedJob], int | None]]:
+) -> Statements[tuple[list[TaggedJob], int | None]]:
     """Return a page of the jobs that have all of these tags, the newest first, and ``below`` of the next page.
 
     At the end ``below`` is ``None``. A page looks at 1,000 jobs with these tags: with a queue or a state it may be
     short, and have a next.
     """
-    from ...models.job import JobStatus
+    from ...enums import JobStatus
 
     check_tags(tags)
     if not tags:

@@ -1,4 +1,4 @@
-"""Taking jobs out, wherever they stand: by name, in bulk, with their workflow; and the keys of those that stay.
+"""Removing jobs in any state: by name, in bulk, with their workflow; and the holders of keys.
 
 ``remove_steps`` is the one statement that does it; caps of topics take out the oldest by it, or refuse a write.
 """
@@ -12,8 +12,9 @@ from uuid import UUID
 
 from ...enums import Discard, JobState, QueueType, ResultState
 from ...exceptions import BatchTooLarge, InvalidOption, QueueFull
+from ...words import ENDED, KeyVerdict
 from .. import arrays, codec, limits
-from ..operation import BEGIN, Steps, announce, operation
+from ..operation import BEGIN, Statements, announce, operation
 from ..queues.queues import find, require
 from ..rows import Enqueued, EnqueueStatus
 
@@ -37,8 +38,8 @@ def remove_steps(
     reason: str | None = None,
     expired: bool = False,
     gap: str | None = None,
-) -> Steps[list[Removed]]:
-    """Steps that take jobs of one queue out; those that stand elsewhere by then are left alone."""
+) -> Statements[list[Removed]]:
+    """Remove jobs of one queue; jobs that have changed state meanwhile stay."""
     found: list[Removed] = []
     missing = list(seqs)
     why = {"reason": reason, "expired": expired, "gap": gap}
@@ -54,12 +55,9 @@ def remove_steps(
 
 
 #: Words for the states of jobs, and of results as 10 and their number.
-STATES = {int(state): state.label for state in JobState} | {10 + int(state): state.label for state in ResultState}
-_COMPLETED = 10 + ResultState.COMPLETED
+STATES = {int(state): state.label for state in JobState} | {ENDED + int(state): state.label for state in ResultState}
+_COMPLETED = ENDED + ResultState.COMPLETED
 _NUMBERS = {state.label: int(state) for state in JobState}
-
-#: Verdicts of the statement ``key_taken``: the holder counts; it is a dead job past its time.
-DUPLICATE, OVER = 0, 2
 
 
 class Holder(NamedTuple):
@@ -73,24 +71,24 @@ class Holder(NamedTuple):
 
 
 def existing(seq: int, state: int) -> Enqueued:
-    """Return the answer to who wanted the key of a job that is there; ``state`` is as in ``Holder``."""
+    """Return the answer for a key that an existing job holds; ``state`` is as in ``Holder``."""
     status = EnqueueStatus.COMPLETED if state == _COMPLETED else EnqueueStatus.DUPLICATE
     return Enqueued(seq, status, STATES[state], None)
 
 
-def holder_steps(project: str, queue: str, keys: str) -> Steps[list[Holder]]:
-    """Steps that read who holds keys, and remove the dead jobs past their time among them."""
+def holder_steps(project: str, queue: str, keys: str) -> Statements[list[Holder]]:
+    """Read the holders of keys, and remove expired dead jobs among them."""
     rows = yield "key_taken", {"project": project, "queue": queue, "keys": keys}
     found = [Holder._make(row) for row in rows]
-    over = [holder.seq for holder in found if holder.verdict == OVER]
+    over = [holder.seq for holder in found if holder.verdict == KeyVerdict.OVER]
     if over:
         yield from remove_steps(found[0].queue_id, over, [JobState.DEAD], expired=True)
     return found
 
 
 @operation
-def cancel_workflow(uid: UUID, *, project: str = "") -> Steps[int | None]:
-    """Cancel a workflow: what no worker has is taken out; workers stop what runs, and start nothing of what they hold.
+def cancel_workflow(uid: UUID, *, project: str = "") -> Statements[int | None]:
+    """Cancel a workflow: waiting jobs are removed; workers stop running ones and start none that they hold.
 
     What has started is counted as what it becomes; the workflow ends with the last of it. Return how many jobs were
     taken out at once; ``None`` if it has ended, or there is none.
@@ -108,8 +106,8 @@ def cancel_workflow(uid: UUID, *, project: str = "") -> Steps[int | None]:
     return len(gone)
 
 
-def cancel_replacements(seqs: Sequence[int]) -> Steps[None]:
-    """Steps that cancel what jobs were replaced by that were taken out: nothing waits for it any more."""
+def cancel_replacements(seqs: Sequence[int]) -> Statements[None]:
+    """Cancel the replacements of removed jobs: nothing waits for them any more."""
     while seqs:
         found = [codec.loads(text) for (text,) in (yield "step_replacements", {"seqs": arrays.integers(seqs)})]
         queues: dict[tuple[str, str], list[int]] = {}
@@ -129,7 +127,7 @@ def cancel_replacements(seqs: Sequence[int]) -> Steps[None]:
 @operation
 def cancel(
     queue: str, *, keys: Sequence[str] = (), seqs: Sequence[int] = (), project: str = "", running: bool = False
-) -> Steps[list[tuple[int, str | None]]]:
+) -> Statements[list[tuple[int, str | None]]]:
     """Take out the named jobs that have not started (ready or delayed); with ``running`` those that run, too.
 
     A claim that runs at the same time wins or loses, never both. Who runs a job that is taken out is told at the
@@ -167,7 +165,7 @@ def purge(
     tag_prefix: str | None = None,
     project: str = "",
     size: int = 1_000,
-) -> Steps[int]:
+) -> Statements[int]:
     """Remove at most ``size`` jobs of a queue by state, number or tag; call again until it returns 0.
 
     ``states``: any of ``ready``, ``delayed``, ``leased``, ``dead``, ``record``; ``before``: only lower numbers.
@@ -215,8 +213,8 @@ class _Room(NamedTuple):
         )
 
 
-def enforce_cap(queue_id: int, seqs: Sequence[int], *, dead_letters: bool = False) -> Steps[None]:
-    """Steps that make a topic keep its cap after records were written, in the writer's transaction."""
+def enforce_cap(queue_id: int, seqs: Sequence[int], *, dead_letters: bool = False) -> Statements[None]:
+    """Make a topic keep its cap after records were written, in the writer's transaction."""
     (noted,) = yield "cap_note", {"queue": queue_id, "seqs": arrays.integers(seqs)}
     room = _Room._make(noted)
     # Logs lose records only to those who say so. A queue loses them with every ack: the figures are a bound there.

@@ -10,7 +10,7 @@ from ...enums import JobState, ResultState
 from ...exceptions import BatchTooLarge, InvalidOption, LeaseQueueError, PayloadTooLarge
 from .. import arrays, codec, limits, payloads
 from ..leases.settle import check_scope, outcome_steps, scope_parameters, token_steps
-from ..operation import Steps, only, operation
+from ..operation import Statements, only, operation
 from ..rows import Settled
 from ..store import is_reference
 from .remove import remove_steps
@@ -107,8 +107,8 @@ class Status(NamedTuple):
 @operation
 def status(
     queue: str, *, keys: Sequence[str] = (), seqs: Sequence[int] = (), inline: int | None = None, project: str = ""
-) -> Steps[list[Status]]:
-    """Read what is known of jobs of one queue, by key or number: live ones first, then remembered results.
+) -> Statements[list[Status]]:
+    """Read the status of jobs of one queue, by key or number: live ones first, then remembered results.
 
     A key stands for one job: the last that was enqueued with it.
     """
@@ -120,8 +120,8 @@ def status(
     return [Status._make(row) for row in (yield "job_status", {**asked, "inline": inline})]
 
 
-def complete_steps(found: Status) -> Steps[Status]:
-    """Steps that read the result that a status left behind, from a storage if it stands there.
+def complete_steps(found: Status) -> Statements[Status]:
+    """Read the result that a status left behind, from a storage if it stands there.
 
     A binary one comes in slices, which keep each statement short and its memory small.
     """
@@ -146,7 +146,7 @@ def complete_steps(found: Status) -> Steps[Status]:
 
 
 @operation
-def result_slice(seq: int, start: int, size: int = SLICE_BYTES) -> Steps[bytes | None]:
+def result_slice(seq: int, start: int, size: int = SLICE_BYTES) -> Statements[bytes | None]:
     """Read one slice of a binary result: empty behind its end, ``None`` when it is not there any more."""
     limits.check_integer(seq, "the number of a job", 0, limits.MAX_SEQ)
     piece: bytes | None = only((yield "result_slice", {"seq": seq, "start": start, "size": size}))
@@ -156,14 +156,14 @@ def result_slice(seq: int, start: int, size: int = SLICE_BYTES) -> Steps[bytes |
 @operation
 def update_result_ttl(
     queue: str, ttl_ms: int, *, key: str | None = None, seq: int | None = None, project: str = ""
-) -> Steps[tuple[int, bool] | None]:
+) -> Statements[tuple[int, bool] | None]:
     """Change how long the end of a job is remembered."""
     ttl = limits.check_integer(ttl_ms, "the result's time to live in milliseconds", 1, limits.MAX_SPAN_MS)
     return (yield from _keep_for(queue, ttl, key, seq, project))
 
 
 @operation
-def forget(queue: str, found: Status, *, project: str = "") -> Steps[bool]:
+def forget(queue: str, found: Status, *, project: str = "") -> Statements[bool]:
     """Forget a job that has ended (done, failed, dead) now: its key is free at once."""
     if found.state_number == JobState.DEAD:
         return bool((yield from remove_steps(found.queue_id, [found.seq], [JobState.DEAD], reason="cancelled")))
@@ -172,7 +172,7 @@ def forget(queue: str, found: Status, *, project: str = "") -> Steps[bool]:
 
 def _keep_for(
     queue: str, ttl_ms: int, key: str | None, seq: int | None, project: str
-) -> Steps[tuple[int, bool] | None]:
+) -> Statements[tuple[int, bool] | None]:
     limits.check_place(project, queue)
     if key is not None:
         limits.check_text(key, "key", limits.MAX_KEY_BYTES)
@@ -201,8 +201,10 @@ class Progress(NamedTuple):
 
 
 @operation
-def progress(reports: Sequence[Progress], node: str, *, project: str = "", queue: str | None = None) -> Steps[Settled]:
-    """Keep what held jobs report. It stays over retries until the next report."""
+def progress(
+    reports: Sequence[Progress], node: str, *, project: str = "", queue: str | None = None
+) -> Statements[Settled]:
+    """Keep the progress of held jobs. It stays over retries until the next report."""
     scope = check_scope(node, project, queue)
     if len(limits.check_list(reports, "the reports")) > limits.MAX_BATCH:
         raise InvalidOption(f"one call reports on at most {limits.MAX_BATCH} jobs; there are {len(reports)}.")
@@ -229,8 +231,8 @@ MAX_CHANNELS_LENGTH = 4_096
 
 
 @operation
-def join(seq: int, channel: str) -> Steps[bool | None]:
-    """Have the end of a live job told on ``channel`` as well, beside those that are told already."""
+def join(seq: int, channel: str) -> Statements[bool | None]:
+    """Add ``channel`` to those that are notified of the end of a live job."""
     limits.check_seqs([seq])
     limits.check_text(channel, "the channel", limits.MAX_CHANNEL_BYTES)
     params = {"seq": seq, "channel": channel, "room": MAX_CHANNELS_LENGTH}
@@ -245,8 +247,8 @@ def join(seq: int, channel: str) -> Steps[bool | None]:
 
 
 @operation
-def join_key(key: str, queue: str, channel: str, *, project: str = "") -> Steps[tuple[int | None, bool]]:
-    """Have the end of the last job with a key told on ``channel``: see ``join``."""
+def join_key(key: str, queue: str, channel: str, *, project: str = "") -> Statements[tuple[int | None, bool]]:
+    """Add ``channel`` for the last job with a key: see ``join``."""
     found = yield from status(queue, keys=[key], project=project)
     if not found:
         return None, False
@@ -255,7 +257,7 @@ def join_key(key: str, queue: str, channel: str, *, project: str = "") -> Steps[
 
 
 @operation
-def ended(seqs: Sequence[int]) -> Steps[list[int]]:
+def ended(seqs: Sequence[int]) -> Statements[list[int]]:
     """Return which of these jobs (at most 1,000) do not live any more: done, failed, dead, cancelled or removed."""
     rows = yield "reply_check", {"seqs": arrays.integers(limits.check_seqs(seqs))}
     return [seq for (seq,) in rows]
@@ -271,10 +273,10 @@ class Reply(NamedTuple):
 
     @property
     def key(self) -> None:
-        """Not read: who asks by number has it."""
+        """Not read: callers by number know it."""
 
 
-def result_steps(seqs: Sequence[int], inline: int) -> Steps[dict[int, Reply]]:
-    """Steps that read results of completed jobs: a fifth of the cost of ``status``."""
+def result_steps(seqs: Sequence[int], inline: int) -> Statements[dict[int, Reply]]:
+    """Read results of completed jobs: a fifth of the cost of ``status``."""
     rows = yield "reply_results", {"seqs": arrays.integers(seqs), "inline": inline}
     return {reply.seq: reply for reply in map(Reply._make, rows) if not is_reference(reply.result_json)}

@@ -1,4 +1,4 @@
-"""Steps of running jobs: what each has returned is kept, so that a later delivery goes on behind it.
+"""Steps of running jobs: their values are kept, so that a later delivery continues after the last one.
 
 A step may wait for an event, which is emitted once and kept for those that wait later.
 """
@@ -12,12 +12,12 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from ... import conf
-from ...exceptions import InvalidOption, LeaseLost, PayloadTooLarge
+from ...exceptions import InvalidOption, LeaseLost, NotSerializable, PayloadTooLarge
 from .. import arrays, codec, payloads
 from ..leases.settle import release
 from ..leases.sweep import promote
 from ..limits import MAX_KEPT_NAME_BYTES, MAX_SPAN_MS, MAX_STEP_NAME, MAX_STEPS, check_integer, check_text, seconds_of
-from ..operation import BEGIN, Steps, operation
+from ..operation import BEGIN, Statements, only, operation
 from ..payloads import Content, large_parts, link_steps, put_steps, result_limit
 from ..rows import Release
 from ..store import Reference
@@ -47,8 +47,14 @@ class KeptStep(NamedTuple):
 
 
 def step_text(name: str, value: Any) -> str:
-    """Return what a step has returned as JSON text."""
-    text = codec.dumps(value, f"what the step {name!r} returned")
+    """Return the value of a step as JSON text."""
+    try:
+        text = codec.dumps(value, f"what the step {name!r} returned")
+    except InvalidOption as error:
+        wrong = codec.find_unwritable(value)
+        raise NotSerializable(
+            f"{error}" if wrong is None else f"the step {name!r} returned {wrong}: return JSON."
+        ) from error
     if len(text.encode()) > (limit := result_limit()):
         raise PayloadTooLarge(
             f"the step {name!r} returned more than {limit} bytes of JSON: keep it elsewhere and return a reference."
@@ -57,14 +63,14 @@ def step_text(name: str, value: Any) -> str:
 
 
 @operation
-def read_steps(seq: int) -> Steps[dict[str, KeptStep]]:
+def read_steps(seq: int) -> Statements[dict[str, KeptStep]]:
     """Read the steps of a job by name."""
     rows = yield "step_list", {"seq": seq, "size": MAX_STEPS}
     return {name: KeptStep(name, value or "", number) for name, value, number in rows}
 
 
 @operation
-def load_step(step: KeptStep) -> Steps[str]:
+def load_step(step: KeptStep) -> Statements[str]:
     """Return the value of a step as JSON text, from the storage of large payloads if it is there."""
     (loaded,) = yield from payloads.steps([step], VALUE)
     return loaded.value
@@ -72,9 +78,13 @@ def load_step(step: KeptStep) -> Steps[str]:
 
 @operation
 def keep_step(
-    seq: int, token: int, node: str, name: str, value: str, delivery: int, number: int
-) -> Steps[tuple[bool, bool]]:
-    """Keep what a step has returned, in the caller's transaction if there is one."""
+    seq: int, token: int, node: str, name: str, value: str, delivery: int, number: int, *, locks: bool = True
+) -> Statements[tuple[bool, bool, str | None]]:
+    """Keep the value of a step, in the caller's transaction if there is one.
+
+    Returns whether the lease is held, whether the step is kept, and the mark of the transaction.
+    ``locks``: only the transaction itself can end the job before it commits.
+    """
     place = {"seq": seq, "token": token, "node": node}
     contents = {seq: Content(value, None)}
     references: dict[int, Reference] = {}
@@ -82,11 +92,11 @@ def keep_step(
         references = yield from put_steps(contents, parts)
         value = references[seq].text()
         yield BEGIN, {}
-    kept = {**place, "name": name, "number": number, "value": value, "delivery": delivery}
-    if (yield "step_put", kept):
+    kept = {**place, "name": name, "number": number, "value": value, "delivery": delivery, "locks": locks}
+    if rows := (yield "step_put", kept):
         yield from link_steps(references)
-        return True, True
-    return bool((yield "step_held", place)), False
+        return True, True, only(rows)
+    return bool((yield "step_held", place)), False, None
 
 
 class Waited(NamedTuple):
@@ -108,7 +118,7 @@ def wait_step(
     event: str | None = None,
     delay_ms: int | None = None,
     until: datetime | None = None,
-) -> Steps[Waited | None]:
+) -> Statements[Waited | None]:
     """Keep until when a step sleeps or waits, unless that is kept already."""
     place = {"seq": seq, "token": token, "node": node, "name": name, "number": number, "delivery": delivery}
     rows = yield "step_wait", {**place, "event": event, "until": until, "delay": delay_ms}
@@ -119,7 +129,7 @@ def wait_step(
 
 
 @operation
-def rouse_job(seq: int) -> Steps[list[tuple[str, str | None]]]:
+def rouse_job(seq: int) -> Statements[list[tuple[str, str | None]]]:
     """End the sleep or the wait of a suspended job now, as if its time had come; it is ready."""
     yield BEGIN, {}
     queues = yield "run_now", {"seq": seq}
@@ -131,14 +141,14 @@ def rouse_job(seq: int) -> Steps[list[tuple[str, str | None]]]:
 
 
 @operation
-def forget_steps(after: int, size: int) -> Steps[int | None]:
+def forget_steps(after: int, size: int) -> Statements[int | None]:
     """Remove the steps of jobs that are gone among ``size`` steps behind ``after``; return where to go on."""
     ((last, _),) = yield "step_forget", {"after": after, "size": size}
     return None if last is None else int(last)
 
 
 @operation
-def wake_waiting(seqs: Sequence[int]) -> Steps[None]:
+def wake_waiting(seqs: Sequence[int]) -> Statements[None]:
     """Make jobs due whose event was emitted while they went to wait for it."""
     queues = [queue for (queue,) in (yield "step_wake", {"seqs": arrays.integers(seqs)})]
     if queues:
@@ -156,8 +166,10 @@ RETENTION = timedelta(days=7)
 
 
 def check_event_name(name: Any) -> str:
-    """Return the name of an event."""
-    return check_text(name, "the name of an event", MAX_EVENT_NAME)
+    """Return the name of an event that callers may emit or wait for: not one of ours."""
+    if check_text(name, "the name of an event", MAX_EVENT_NAME).startswith(RESERVED):
+        raise InvalidOption(f"the name of an event must not begin with {RESERVED!r}; it is {name!r:.80}.")
+    return str(name)
 
 
 def result_event(seq: int) -> str:
@@ -171,13 +183,14 @@ def workflow_event(uid: str) -> str:
 
 
 @operation
-def emit(name: str, payload: Any = None, *, project: str = "", retention: timedelta | float = RETENTION) -> Steps[bool]:
-    """Say that an event has happened: jobs of the project that wait for it go on, and those that will wait for it.
+def emit(
+    name: str, payload: Any = None, *, project: str = "", retention: timedelta | float = RETENTION
+) -> Statements[bool]:
+    """Emit an event: jobs of the project that wait for it, now or later, go on.
 
     It is part of the caller's transaction, and until its end no other session can emit an event of this name.
     """
-    if check_event_name(name).startswith(RESERVED):
-        raise InvalidOption(f"names of events that begin with {RESERVED!r} are reserved; it is {name!r:.80}.")
+    check_event_name(name)
     text = codec.dumps(payload, "the payload of an event")
     if len(text.encode()) > (limit := conf.settings.MAX_PAYLOAD_BYTES):
         raise PayloadTooLarge(f"the payload of an event is at most {limit} bytes of JSON: keep it elsewhere.")
@@ -192,7 +205,7 @@ def _kept_ms(retention: timedelta | float) -> int:
 _RETENTION_MS = _kept_ms(RETENTION)
 
 
-def _emit(project: str, name: str, payload: str, keep_ms: int) -> Steps[bool]:
+def _emit(project: str, name: str, payload: str, keep_ms: int) -> Statements[bool]:
     place = {"project": project, "name": name, "payload": payload, "keep": keep_ms, "size": MAX_WOKEN}
     ((queues,),) = yield "event_emit", place
     if queues:
@@ -201,13 +214,13 @@ def _emit(project: str, name: str, payload: str, keep_ms: int) -> Steps[bool]:
 
 
 @operation
-def emit_end(event: str, *, project: str = "") -> Steps[bool]:
-    """Emit the end of a job or workflow: what waits for it, or is about to, goes on before the reaper looks."""
+def emit_end(event: str, *, project: str = "") -> Statements[bool]:
+    """Emit the end of a job or workflow: jobs that wait for it go on before the reaper looks."""
     return (yield from _emit(project, event, "null", ENDED_KEPT_MS))
 
 
 @operation
-def emit_ended(after: tuple[str, str], size: int) -> Steps[tuple[str, str] | None]:
+def emit_ended(after: tuple[str, str], size: int) -> Statements[tuple[str, str] | None]:
     """Emit the ends of jobs and workflows that jobs wait for, a batch of them; return where the next one begins."""
     rows = yield "step_results", {"event": after[0], "project": after[1], "size": size}
     for event, project, ended in rows:
@@ -248,7 +261,7 @@ def check_step_name(name: str) -> str:
     return name
 
 
-def _place(lease: Lease, name: str | None = None) -> Steps[tuple[int, int]]:
+def _place(lease: Lease, name: str | None = None) -> Statements[tuple[int, int]]:
     """Return a job's delivery and the number of its next step; there may be no more than ``MAX_STEPS``."""
     rows = yield "step_place", lease._asdict()
     if not rows:
@@ -260,7 +273,9 @@ def _place(lease: Lease, name: str | None = None) -> Steps[tuple[int, int]]:
 
 
 @operation
-def step_page(lease: Lease, after: int = 0, size: int = MAX_STEP_PAGE) -> Steps[tuple[Sequence[KeptStep], int | None]]:
+def step_page(
+    lease: Lease, after: int = 0, size: int = MAX_STEP_PAGE
+) -> Statements[tuple[Sequence[KeptStep], int | None]]:
     """Read the steps of a leased job that are done, a page of them in their order."""
     yield from _place(lease)
     rows = yield "step_page", {"seq": lease.seq, "after": after, "size": size, "bytes": MAX_PAGE_BYTES}
@@ -273,11 +288,11 @@ def step_page(lease: Lease, after: int = 0, size: int = MAX_STEP_PAGE) -> Steps[
 
 
 @operation
-def record_step(lease: Lease, name: str, value: str) -> Steps[RecordedStep]:
-    """Keep what a step of a leased job has returned, unless it is kept already."""
+def record_step(lease: Lease, name: str, value: str) -> Statements[RecordedStep]:
+    """Keep the value of a leased job's step, unless one is kept already."""
     check_step_name(name)
     place = yield from _place(lease, name)
-    held, new = yield from keep_step(lease.seq, lease.token, lease.node, name, value, *place)
+    held, new, _ = yield from keep_step(lease.seq, lease.token, lease.node, name, value, *place)
     if not held:
         raise LeaseLost(lease.seq)
     if new:
@@ -291,7 +306,7 @@ def record_step(lease: Lease, name: str, value: str) -> Steps[RecordedStep]:
 @operation
 def suspend_job(
     lease: Lease, name: str, *, event: str | None = None, delay_ms: int | None = None, until: datetime | None = None
-) -> Steps[Waited]:
+) -> Statements[Waited]:
     """Let a leased job sleep or wait for an event: it is given back, and claimed again when that is over.
 
     Call ``wake_waiting`` when this has committed and it waits for an event.

@@ -1,4 +1,4 @@
-"""Unique jobs: one job to a key while the key holds, and what becomes of the one that is there."""
+"""Unique jobs: at most one job holds a key; a new call ignores, replaces or reschedules it."""
 
 from __future__ import annotations
 
@@ -8,26 +8,25 @@ from typing import NamedTuple
 
 from ...enums import JobState
 from ...exceptions import LeaseQueueError, QueueNotFound
+from ...words import KeyVerdict
 from .. import arrays
 from ..leases.sweep import promote
-from ..operation import BEGIN, Steps, announce
+from ..operation import BEGIN, LOOK, Statements, announce
 from ..rows import Enqueued, EnqueueStatus, NewJob
 from .new_jobs import check_job, is_unique, payloads
 from .remove import existing, remove_steps
 
-#: Verdicts of the statement ``unique_look``: the job holds the key and was not started; it holds it; it is free.
-_WAITS, _HOLDS, _FREE = 0, 1, 2
 #: Looks at a key whose job is claimed or becomes due at the same moment.
 _ROUNDS = 5
 _KEY, _UNIQUE_KEY = map(itemgetter, map(NewJob._fields.index, ("key", "unique_key")))
 _WAITING = (JobState.READY.label, JobState.DELAYED.label)
 
 #: Steps that add jobs.
-Add = Callable[[Sequence[NewJob]], Steps[list[Enqueued]]]
+Add = Callable[[Sequence[NewJob]], Statements[list[Enqueued]]]
 
 
 class _Ask(NamedTuple):
-    """All that one call wants of a key: the job to make if the key is free, and what to do with one that waits."""
+    """One call's request for a key: the job to add if the key is free, and the action on a waiting one."""
 
     key: str
     job: NewJob
@@ -58,8 +57,8 @@ def key_of(job: NewJob) -> str:
     return key
 
 
-def hold_steps(project: str, queue: str, jobs: Sequence[NewJob]) -> Steps[None]:
-    """Steps that lock the keys of a call of several batches in one order, so that two such calls do not deadlock."""
+def hold_steps(project: str, queue: str, jobs: Sequence[NewJob]) -> Statements[None]:
+    """Lock the keys of a call of several batches in one order, so that two such calls do not deadlock."""
     if not any(map(_UNIQUE_KEY, jobs)) and not any(map(_KEY, jobs)):  # the quickest way to know it of many
         return
     keys = sorted({key_of(job) for job in jobs if check_job(job)})
@@ -68,16 +67,16 @@ def hold_steps(project: str, queue: str, jobs: Sequence[NewJob]) -> Steps[None]:
 
 
 def unique_steps(
-    project: str, queue: str, jobs: Sequence[NewJob], add: Add, hold: Callable[[], Steps[None]]
-) -> Steps[list[Enqueued]]:
-    """Steps that add checked jobs of which some are unique."""
+    project: str, queue: str, jobs: Sequence[NewJob], add: Add, hold: Callable[[], Statements[None]]
+) -> Statements[list[Enqueued]]:
+    """Add checked jobs of which some are unique."""
     payloads(jobs)  # none is too large: refuse before anything is locked
     asks = _asks(jobs)
     found: dict[str, Enqueued] = {}
     if all(ask.conflict == "ignore" for ask in asks.values()):
         # A key that is held is the usual case of callers who do not mind: it costs them no transaction.
         rows = yield from _look(project, queue, asks)
-        found = {row.key: existing(row.seq, row.state) for row in rows if row.verdict != _FREE}
+        found = {row.key: existing(row.seq, row.state) for row in rows if row.verdict != KeyVerdict.FREE}
         if len(found) == len(asks) and all(is_unique(job) for job in jobs):
             return _answers(jobs, asks, found, {})
     yield BEGIN, {}
@@ -101,7 +100,7 @@ def unique_steps(
 
 
 def _asks(jobs: Sequence[NewJob]) -> dict[str, _Ask]:
-    """Return what the call wants of each key: what its jobs for that key would come to, one after the other."""
+    """Return the request for each key: its jobs of the call, folded in order."""
     asks: dict[str, _Ask] = {}
     for index, job in enumerate(jobs):
         if not is_unique(job):
@@ -134,14 +133,14 @@ def _answers(
     return answers
 
 
-def _look(project: str, queue: str, keys: Iterable[str], *, free: bool = False) -> Steps[list[_Key]]:
+def _look(project: str, queue: str, keys: Iterable[str], *, free: bool = False) -> Statements[list[_Key]]:
     asked = {"project": project, "queue": queue, "keys": arrays.texts(keys), "free": free}
-    return [_Key._make(row) for row in (yield "unique_look", asked)]
+    return [_Key._make(row) for row in (yield "unique_look", asked if free else {**asked, LOOK: True})]
 
 
 def _take(
-    project: str, queue: str, keys: Sequence[str], hold: Callable[[], Steps[None]]
-) -> Steps[tuple[int, int, set[str]]]:
+    project: str, queue: str, keys: Sequence[str], hold: Callable[[], Statements[None]]
+) -> Statements[tuple[int, int, set[str]]]:
     """Lock the keys; return the queue's number, how long it keeps results, and the keys that a job has taken."""
     if not keys:
         return 0, 0, set()
@@ -156,13 +155,13 @@ def _take(
     return queue_id, result_ttl_ms, {key for _, _, key, seq in rows if seq}
 
 
-def _decided(project: str, queue: str, queue_id: int, asks: Sequence[_Ask]) -> Steps[dict[str, Enqueued]]:
-    """Decide about keys that jobs have taken, under their locks; return the answers for those that are not free now."""
+def _decided(project: str, queue: str, queue_id: int, asks: Sequence[_Ask]) -> Statements[dict[str, Enqueued]]:
+    """Resolve taken keys under their locks; return the answers for keys that stay taken."""
     found: dict[str, Enqueued] = {}
     left = {ask.key: ask for ask in asks}
     for _ in range(_ROUNDS):
         rows = yield from _look(project, queue, left, free=True)
-        wanted = {row.seq for row in rows if row.verdict == _WAITS and left[row.key].conflict != "ignore"}
+        wanted = {row.seq for row in rows if row.verdict == KeyVerdict.WAITS and left[row.key].conflict != "ignore"}
         locked = yield from _lock(queue_id, wanted)
         again = {}
         for row in rows:
@@ -173,7 +172,7 @@ def _decided(project: str, queue: str, queue_id: int, asks: Sequence[_Ask]) -> S
                     found[row.key] = answer
             elif row.seq in wanted:
                 again[row.key] = ask  # it was claimed, or has become due, since that look
-            elif row.verdict != _FREE:
+            elif row.verdict != KeyVerdict.FREE:
                 found[row.key] = existing(row.seq, row.state)
         if not again:
             return found
@@ -181,14 +180,14 @@ def _decided(project: str, queue: str, queue_id: int, asks: Sequence[_Ask]) -> S
     raise LeaseQueueError("The job of a key went from place to place while the call looked; try the call again.")
 
 
-def _lock(queue_id: int, seqs: set[int]) -> Steps[set[int]]:
+def _lock(queue_id: int, seqs: set[int]) -> Statements[set[int]]:
     if not seqs:
         return set()
     rows = yield "unique_lock", {"queue": queue_id, "seqs": arrays.integers(sorted(seqs))}
     return {seq for (seq,) in rows}
 
 
-def _change(queue: str, project: str, queue_id: int, seq: int, ask: _Ask) -> Steps[Enqueued | None]:
+def _change(queue: str, project: str, queue_id: int, seq: int, ask: _Ask) -> Statements[Enqueued | None]:
     """Take out a locked job that is to be replaced, or move it to another time; return the answer if it stays."""
     if ask.conflict == "replace":
         for gone in (yield from remove_steps(queue_id, [seq], [JobState.READY, JobState.DELAYED], reason="replaced")):
@@ -209,7 +208,7 @@ def _made(
     asks: dict[str, _Ask],
     found: dict[str, Enqueued],
     add: Add,
-) -> Steps[dict[int, Enqueued]]:
+) -> Statements[dict[int, Enqueued]]:
     """Add the jobs that are new; return the answers by their places in the call."""
     makers = {ask.place: ask for key, ask in asks.items() if key not in found}
     new: dict[int, Enqueued] = {}

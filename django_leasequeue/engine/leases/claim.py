@@ -2,30 +2,23 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, TypedDict, Unpack
 
 from ...exceptions import (
     InvalidOption,
-    LargePayloadLost,
-    LargeStorageError,
-    LeaseQueueError,
     NotAQueue,
-    PayloadAway,
     QueueNotFound,
 )
 from .. import arrays, limits, payloads
 from ..dead import deadletter
 from ..flow.advance import NOTHING, Advanced, advance_steps, return_steps
-from ..operation import BEGIN, Steps, only, operation
-from ..rows import Failure, LeasedJob, Release
-from . import sweep
-from .floor import DELAYED, EXPIRED, LEASES, NO_FLOORS, TURNS, ClaimCursor, QueueLook
-from .settle import release
-
-logger = logging.getLogger("django_leasequeue")
+from ..operation import BEGIN, LOOK, Statements, only, operation
+from ..rows import LeasedJob
+from .floor import NO_FLOORS, TURNS, ClaimCursor, QueueLook
+from .loading import MAX_CLAIM_BYTES, load_steps
+from .sweep import recover_steps
 
 MAX_QUEUES = 100
 #: Tags of one claim call: as many jobs as the claim takes are looked at of each.
@@ -34,14 +27,8 @@ MAX_TAGS = 20
 #: not wait until every one of them is ready.
 ROUNDS = 10
 
-#: Bytes of payload in one answer; the first job always fits.
-MAX_CLAIM_BYTES = 16 * 1024 * 1024
-
 #: As long as a queue's coalescing window can be, and longer.
 MAX_JITTER_MS = 2**31 - 1
-
-#: The type and the fingerprint of the failure of an attempt whose payload was lost.
-_LOST = f"{LargePayloadLost.__module__}.{LargePayloadLost.__qualname__}"
 
 
 @dataclass(slots=True)
@@ -50,49 +37,85 @@ class ClaimProgress:
 
     jobs: list[LeasedJob] = field(default_factory=list)
     #: Jobs met that used up their deliveries.
-    spent: int = 0
+    exhausted: int = 0
+    #: Jobs that the call has dead-lettered, or removed at the end of their time.
+    aside: int = 0
     #: Jobs were left for a suspect or for their size: more are ready, the answer stays short.
     cut: bool = False
     #: Turns of limits and workflows are due after the last look: more than one claim takes, or another has them.
     turns: bool = False
     #: The turns that were taken.
     advanced: Advanced = NOTHING
-    #: One transaction claims from several queues: it waits for the disk, since the leases of one of them may have to.
-    shared: bool = False
+    #: Bytes of the payloads of the jobs that were counted.
+    _bytes: int = 0
+    _counted: int = 0
+
+    def room(self) -> int:
+        """Return the bytes of payload that still fit into the answer."""
+        new, self._counted = self.jobs[self._counted :], len(self.jobs)
+        self._bytes += sum(_bytes(job.data_json) + _bytes(job.meta_json) + len(job.body or b"") for job in new)
+        return MAX_CLAIM_BYTES - self._bytes
 
 
-def claim_steps(
-    queues: str | Sequence[str],
-    node: str,
-    size: int = 1,
-    *,
-    starts: int | None = None,
-    project: str = "",
-    lease_ms: int | None = None,
-    grace_ms: int | None = None,
-    tag: str | None = None,
-    tags: Sequence[str] | None = None,
-    connection: str | None = None,
-    cursor: ClaimCursor | None = None,
-    skip_coalesced: bool = False,
-    alone: bool = False,
-    strict: bool = True,
-    load: bool = True,
-) -> Steps[list[LeasedJob]]:
-    """Lease up to ``size`` ready jobs to ``node``.
+def _bytes(text: str | None) -> int:
+    return 0 if text is None else len(text) if text.isascii() else len(text.encode())
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimCall:
+    """The arguments of a claim; see ``claim``."""
+
+    names: Sequence[str]
+    #: Parameters of the look at the queues, and of the statements that take jobs.
+    place: Mapping[str, object]
+    params: Mapping[str, Any]
+    size: int
+    starts: int | None
+    others: bool
+    cursor: ClaimCursor | None
+
+
+class ClaimOptions(TypedDict, total=False):
+    """Options of a claim."""
+
+    #: How many of the jobs start at once: no more come whose limit has a rate, and these come first, whatever else
+    #: waits, since permits do not keep. By default all start at once, and each comes in its order.
+    starts: int | None
+    #: Whether any come but those.
+    others: bool
+    #: ``None`` for the queue's.
+    lease_ms: int | None
+    #: How long a message with a TTL outlives the lease at least.
+    grace_ms: int | None
+    #: Only jobs with this tag, or with one of these.
+    tag: str | None
+    tags: Sequence[str] | None
+    #: ``channel`` or ``channel:mark`` of a stream: what it holds is released when it drops; the channel is notified
+    #: when another session settles one of its jobs.
+    connection: str | None
+    #: Where a busy claimer left off.
+    cursor: ClaimCursor | None
+    #: Gets how many jobs the call has dead-lettered or removed.
+    aside: list[int] | None
+    #: Nothing of queues with ``claim_jitter_ms``, whose jobs are dealt to all who ask in that window.
+    skip_coalesced: bool
+    #: A job whose lease expired comes with no other, for it may kill its process.
+    alone: bool
+    #: Whether a missing queue is an error.
+    strict: bool
+    #: Whether payloads that stand in a storage come along (``load_steps``); else ``LeasedJob.loaded`` gets them.
+    load: bool
+
+
+@operation
+def claim(
+    queues: str | Sequence[str], node: str, size: int = 1, *, project: str = "", **options: Unpack[ClaimOptions]
+) -> Statements[list[LeasedJob]]:
+    """Lease up to ``size`` ready jobs to ``node``, of one queue or of several in order of preference.
 
     In order of the queues given, then rank (priority), then position; jobs whose lease expired come again in their old
     place (or at the back, option ``requeue``) before any sweep ran. Jobs that used up their deliveries are moved aside
     and the claim goes on, so a batch never shrinks because of them. The payloads are at most 16 MiB together.
-
-    ``queues``: one name, or several in order of preference. ``starts``: how many of the jobs start at once (by default
-    all); no more come whose limit has a rate. ``lease_ms``: ``None`` for the queue's. ``grace_ms``: how long a message
-    with a TTL outlives the lease at least. ``tag`` or ``tags``: only jobs with one of them. ``connection``: ``channel``
-    or ``channel:mark`` of a stream: what it holds is released when it drops; the channel is notified when another
-    session settles one of its jobs. ``cursor``: where a busy claimer left off. ``skip_coalesced``: nothing of queues
-    with ``claim_jitter_ms``, whose jobs are dealt to all who ask in that window. ``alone``: a job whose lease expired
-    comes with no other, for it may kill its process. ``strict``: whether a missing queue is an error. ``load``: whether
-    payloads that stand in a storage come along (``load_steps``); else ``LeasedJob.loaded`` gets them.
     """
     wanted = (
         [queues] if isinstance(queues, str) else limits.check_list(queues, "what to claim from, the names of queues,")
@@ -101,6 +124,30 @@ def claim_steps(
     names = list(dict.fromkeys(wanted))
     if not names or len(names) > MAX_QUEUES:
         raise InvalidOption(f"a claim names 1 to {MAX_QUEUES} queues; there are {len(names)}.")
+    return (yield from claim_steps(names, limits.check_node(node), size, project, **options))
+
+
+def claim_steps(
+    names: Sequence[str],
+    node: str,
+    size: int,
+    project: str,
+    *,
+    starts: int | None = None,
+    others: bool = True,
+    lease_ms: int | None = None,
+    grace_ms: int | None = None,
+    tag: str | None = None,
+    tags: Sequence[str] | None = None,
+    connection: str | None = None,
+    cursor: ClaimCursor | None = None,
+    aside: list[int] | None = None,
+    skip_coalesced: bool = False,
+    alone: bool = False,
+    strict: bool = True,
+    load: bool = True,
+) -> Statements[list[LeasedJob]]:
+    """Claim with names that were checked before; see ``claim``."""
     size = limits.check_count(size, "the number of jobs to claim", limits.MAX_BATCH)
     if connection is not None:
         limits.check_text(connection, "connection", limits.MAX_KEY_BYTES)
@@ -108,17 +155,24 @@ def claim_steps(
         limits.check_text(connection.partition(":")[0], "the channel of connection", limits.MAX_CHANNEL_BYTES)
     params = {
         "tags": None if tag is None and tags is None else _check_tags(tag, tags),
-        "node": limits.check_node(node),
-        "lease_ms": limits.clamp_lease(lease_ms),
+        "node": node,
+        "lease_ms": None if lease_ms is None else limits.clamp_lease(lease_ms),
         "grace_ms": 0 if grace_ms is None else limits.clamp(grace_ms, "grace_ms", 0, limits.MAX_LEASE_MS),
         "connection": connection,
-        "alone": alone,
-        "bytes": MAX_CLAIM_BYTES,
+        "suspect_alone": alone,
     }
     place = {"project": project, "queues": arrays.texts(names), "jitter": 0 if skip_coalesced else MAX_JITTER_MS}
     if not size:
         return []
-    jobs, looks = yield from _claim(names, place, params, size, cursor, size if starts is None else starts)
+    call = ClaimCall(names, place, params, size, starts, others, cursor)
+    found = ClaimProgress()
+    if cursor is not None:
+        cursor.begin()
+    jobs, looks = yield from _claim(call, found)
+    if cursor is not None:
+        cursor.end()
+    if aside is not None:
+        aside.append(found.aside)
     if load and payloads.any_large(jobs):
         return (yield from load_steps(jobs, node, project))
     if strict and not jobs and len(names) == 1:
@@ -127,52 +181,6 @@ def claim_steps(
         if looks[0].type != "queue":
             raise NotAQueue(names[0])
     return jobs
-
-
-claim = operation(claim_steps)
-
-
-def load_steps(jobs: Sequence[LeasedJob], node: str, project: str) -> Steps[list[LeasedJob]]:
-    """Steps that return leased jobs with the payloads that stand in a storage, 16 MiB of these at most.
-
-    What is beyond that goes back at once, and what stands in a storage that is away after 10 s: neither counts
-    as a delivery. A payload that is lost is the failure of its job's attempt.
-    """
-    count = payloads.fitting(jobs, MAX_CLAIM_BYTES)
-    back = [Release(job.seq, job.token, 0) for job in jobs[count:]]
-    failed: list[Release] = []
-    loaded: list[LeasedJob] = []
-    away: LeaseQueueError | None = None
-    for job, found in zip(jobs, (yield from payloads.try_steps(jobs[:count])), strict=False):
-        if isinstance(found, LargePayloadLost):
-            failed.append(Release(job.seq, job.token, failure=Failure(_LOST, str(found), fingerprint=_LOST)))
-        elif isinstance(found, LeaseQueueError):
-            away = found
-            back.append(Release(job.seq, job.token, PayloadAway.back_after_ms))
-        else:
-            loaded.append(found)
-    if back:
-        yield from release(back, node, project=project, unstarted=True)
-    if failed:
-        yield from release(failed, node, project=project)
-    if away is not None and not loaded:
-        raise LargeStorageError(str(away), away)
-    return loaded
-
-
-@operation
-def load_hands(
-    hands: Sequence[Sequence[LeasedJob]], nodes: Sequence[str], *, project: str = ""
-) -> Steps[list[list[LeasedJob]]]:
-    """Return the jobs of several claimers with the payloads that stand in a storage; see ``load_steps``."""
-    loaded: list[list[LeasedJob]] = []
-    for jobs, node in zip(hands, nodes, strict=True):
-        try:
-            loaded.append((yield from load_steps(jobs, node, project)) if payloads.any_large(jobs) else list(jobs))
-        except LargeStorageError as error:
-            logger.warning("Jobs went back, their payloads cannot be read: %s", error)
-            loaded.append([])
-    return loaded
 
 
 def _check_tags(tag: str | None, tags: Sequence[str] | None) -> str:
@@ -187,60 +195,61 @@ def _check_tags(tag: str | None, tags: Sequence[str] | None) -> str:
     return arrays.texts(wanted)
 
 
-def _claim(
-    names: Sequence[str],
-    place: Mapping[str, object],
-    params: Mapping[str, object],
-    size: int,
-    cursor: ClaimCursor | None,
-    starts: int,
-) -> Steps[tuple[list[LeasedJob], Sequence[QueueLook]]]:
+def _claim(call: ClaimCall, found: ClaimProgress) -> Statements[tuple[list[LeasedJob], Sequence[QueueLook]]]:
     """Claim where the cursor left off, then look for more if needed; return the jobs and the last look."""
-    found = ClaimProgress()
+    names, size, cursor = call.names, call.size, call.cursor
     looks: Sequence[QueueLook] = ()
-    if cursor is not None:
+    if cursor is not None and call.others:
         looks = cursor.looks(names)
         if not looks:
-            yield from _take(cursor.hint(names), params, size, found)
+            yield from _take(cursor.hint(names), call, found)
             if found.jobs:
                 cursor.cut = True
                 cursor.took(found.jobs)
                 return found.jobs, looks
-        yield from _take(looks, params, size, found)
+        yield from _take(looks, call, found)
     short = len(found.jobs) < size and not found.cut
     if short:
-        looks = yield from _look(place, cursor)
+        looks = yield from _look(call)
         due = any(look.due for look in looks)
-        if not due:
-            yield from _take(looks, params, size, found)
-        if not found.cut and (found.spent or due):
-            yield from _recover_overdue(looks, place, params, size, found, cursor or ClaimCursor(), starts)
+        if not due and call.others:
+            yield from _take(looks, call, found)
+        if not found.cut and (found.exhausted or due):
+            again = call if cursor is not None else replace(call, cursor=ClaimCursor())
+            yield from _recover_overdue(looks, again, found)
             yield from return_steps(found.advanced.rated, found.jobs)
     if cursor is not None:
+        cursor.admitted_at = found.advanced.asked_at
+    if cursor is not None and call.others:
         cursor.cut = found.cut or (found.turns and found.advanced.turns > 0)
         cursor.turns = found.turns
-        cursor.admitted_at = found.advanced.asked_at
-        cursor.note(names, looks, found.jobs, full=len(found.jobs) == size, fresh=short)
+        cursor.note(names, looks, found.jobs, full=len(found.jobs) == size, looked=short)
     return found.jobs, looks
 
 
-def _look(place: Mapping[str, object], cursor: ClaimCursor | None) -> Steps[list[QueueLook]]:
-    rows = yield "claim_look", {**place, **(NO_FLOORS if cursor is None else cursor.floors.parameters())}
+def _look(call: ClaimCall) -> Statements[list[QueueLook]]:
+    cursor = call.cursor
+    known = NO_FLOORS if cursor is None else cursor.floors.parameters()
+    rows = yield "claim_look", {**call.place, **known, LOOK: True}
     looks = [QueueLook._make(row) for row in rows]
-    if cursor is not None and looks:
-        cursor.floors.note(looks)
+    if unnoted := [look.queue_id for look in looks if look.unnoted]:
+        yield "claim_note", {"queues": arrays.integers(unnoted), LOOK: True}  # it may be done again
+    if cursor is not None:
+        cursor.saw(call.names, looks)
     return looks
 
 
-def _take(looks: Sequence[QueueLook], params: Mapping[str, object], size: int, found: ClaimProgress) -> Steps[None]:
+def _take(
+    looks: Sequence[QueueLook], call: ClaimCall, found: ClaimProgress, admitted: Sequence[int] | None = None
+) -> Statements[None]:
+    params = call.params
     for look in looks:
-        missing = size - len(found.jobs)
+        missing = call.size - len(found.jobs)
         if not missing or found.cut:
             return
-        if not look.gives or not (look.fresh or look.again) or look.slots == 0:
+        if not look.claimable or not (look.has_fresh or look.has_returned or admitted) or look.slots == 0:
             continue
         if look.slots is not None:
-            found.shared = len(looks) > 1
             # Claimers of a queue that has a limit take turns.
             yield BEGIN, {}
             yield "slots_lock", {"queue": look.queue_id}
@@ -248,15 +257,17 @@ def _take(looks: Sequence[QueueLook], params: Mapping[str, object], size: int, f
             missing = missing if free is None else min(missing, free)
             if missing <= 0:
                 continue
+        room = found.room() if found.jobs else MAX_CLAIM_BYTES
         where = {
             "queue": look.queue_id,
             "ranks": arrays.integers(look.ranks),
             "lows": arrays.integers(look.lows),
             "size": missing,
             "slots": look.slots is not None,
-            **({"autocommit": False} if found.shared else {}),
         }
-        mixed = look.again or params["tags"] is not None
+        # ``claim`` takes no large job, and counts no bytes.
+        some = admitted is not None or params["tags"] is not None
+        mixed = look.has_returned or some or room < missing * limits.LARGE_BYTES
         if not mixed:
             rows = yield "claim", {**params, **where}
             if rows:
@@ -264,47 +275,54 @@ def _take(looks: Sequence[QueueLook], params: Mapping[str, object], size: int, f
                 if first is not None:
                     found.jobs.extend(LeasedJob._make(row[1:]) for row in rows)
         if mixed:
-            rows = yield "claim_mixed", {**params, **where}
+            seqs = None if admitted is None else arrays.integers(admitted)
+            rows = yield "claim_mixed", {**params, **where, "admitted": seqs, "bytes": room, "first": not found.jobs}
             if rows:
-                spent, cut, first, *_ = rows[0]
-                found.spent += spent
+                exhausted, cut, first, *_ = rows[0]
+                found.exhausted += exhausted
                 found.cut = found.cut or cut
                 if first is not None:
                     found.jobs.extend(LeasedJob._make(row[2:]) for row in rows)
 
 
-def _recover_overdue(
-    looks: Sequence[QueueLook],
-    place: Mapping[str, object],
-    params: Mapping[str, Any],
-    size: int,
-    found: ClaimProgress,
-    cursor: ClaimCursor,
-    starts: int,
-) -> Steps[None]:
-    """Bring back what expired or is due, move aside what is used up, and claim what is missing.
+def _take_admitted(looks: Sequence[QueueLook], call: ClaimCall, found: ClaimProgress) -> Statements[None]:
+    """Take the jobs that this transaction has admitted for their rate, before any other."""
+    rated = found.advanced.rated
+    queues = {*rated.values()}
+    yield from _take([look for look in looks if look.queue_id in queues], call, found, list(rated))
+    if found.exhausted:  # or the next claim would admit the same jobs again
+        yield from deadletter.spent_steps(sorted(queues))
+
+
+def _recover_overdue(looks: Sequence[QueueLook], call: ClaimCall, found: ClaimProgress) -> Statements[None]:
+    """Recover expired and due jobs, dead-letter exhausted ones, and claim the missing number.
 
     Each round removes at least one obstacle or ends; the bound only keeps a claimer from working for all others.
     """
     for turn in range(20):
-        for flag, bring in ((LEASES, sweep.sweep), (DELAYED, sweep.promote), (EXPIRED, sweep.expire)):
-            ids = [look.queue_id for look in looks if look.due & flag]
-            if ids and not turn:
-                yield from bring(ids, ROUNDS)
+        if call.others and not turn:
+            found.aside += yield from recover_steps({look.queue_id: look.due for look in looks}, ROUNDS)
         # Once: the locks are taken in one order, and kept until the jobs are claimed.
         ids = [] if found.advanced.turns else [look.queue_id for look in looks if look.due & TURNS]
         if ids:
-            found.advanced = yield from advance_steps(ids, min(starts, size - len(found.jobs)))
-            found.shared = len(looks) > 1
-        if found.spent:
-            yield from deadletter.spent_steps([look.queue_id for look in looks], params["tags"])
-        if len(found.jobs) == size:
+            left = call.size - len(found.jobs)
+            found.advanced = yield from advance_steps(ids, left if call.starts is None else min(call.starts, left))
+        if found.exhausted:
+            found.aside += yield from deadletter.spent_steps([look.queue_id for look in looks], call.params["tags"])
+        if len(found.jobs) == call.size:
             return
-        looks = yield from _look(place, cursor)
-        before, found.spent = len(found.jobs), 0
-        yield from _take(looks, params, size, found)
+        if ids and call.starts is not None and found.advanced.rated:
+            yield from _take_admitted(looks, call, found)
+            # They must start within milliseconds: what else there is comes with the next claim.
+            found.cut = True
+            return
+        if not call.others:
+            return
+        looks = yield from _look(call)
+        before, found.exhausted = len(found.jobs), 0
+        yield from _take(looks, call, found)
         found.turns = any(look.due & TURNS for look in looks)
         # Turns that another claimer has are its own to bring to an end; it wakes others for what it sets free.
         more = found.turns and not found.advanced.turns and not ids
-        if found.cut or len(found.jobs) == size or not (found.spent or len(found.jobs) > before or more):
+        if found.cut or len(found.jobs) == call.size or not (found.exhausted or len(found.jobs) > before or more):
             return

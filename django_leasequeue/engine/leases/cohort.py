@@ -1,4 +1,4 @@
-"""Claims that wait for each other and are served together, so that no claimer drains what others came for.
+"""Claims that wait for each other and are served together, so that no claimer drains the queue.
 
 The first claim opens a window of the queue's ``claim_jitter_ms``; every claim of the queue that comes in while it is
 open, in whatever process, is in the cohort. When it closes, whoever comes first deals: one statement under a lock hands
@@ -7,7 +7,7 @@ out the ready jobs round-robin. The others find what they were dealt.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -16,13 +16,13 @@ from .. import arrays
 from ..dead.deadletter import spent_steps
 from ..flow.advance import advance_steps, return_steps
 from ..limits import MAX_BATCH, check_count, check_list, check_node, check_place, clamp_lease
-from ..operation import BEGIN, Steps, operation
+from ..operation import BEGIN, Statements, operation
 from ..queues.queues import find
 from ..rows import LeasedJob, Release
 from ..topics.topics import TopicLook
-from .floor import DELAYED, EXPIRED, LEASES, TURNS
+from .floor import TURNS
 from .settle import release
-from .sweep import expire, promote, sweep
+from .sweep import recover_steps
 
 #: Jobs of one deal.
 MOST = 10_000
@@ -35,12 +35,19 @@ _PLACE = 4
 
 
 class Claimer(NamedTuple):
-    """Somebody who wants jobs: who, how many at most, for how long (``None``: the queue's lease), for which stream."""
+    """A claimer: its node, most jobs, length of the lease (``None``: the queue's), and stream."""
 
     node: str
     size: int
     lease_ms: int | None = None
     connection: str | None = None
+
+
+class Dealt(NamedTuple):
+    """The jobs dealt to each claimer, by its place in the cohort, and the number of dead-lettered ones."""
+
+    hands: dict[int, list[LeasedJob]]
+    aside: int = 0
 
 
 class Joined(NamedTuple):
@@ -70,25 +77,28 @@ def _columns(claimers: Sequence[Claimer]) -> dict[str, Any]:
 
 
 class _Hands:
-    """What each claimer has been dealt so far. ``shown``: whose jobs are wanted in the answer."""
+    """Jobs dealt to each claimer so far. ``shown``: the claimers whose jobs the answer contains; ``most``: bytes."""
 
-    def __init__(self, claimers: Sequence[Claimer], shown: Sequence[bool]) -> None:
+    def __init__(
+        self, claimers: Sequence[Claimer], shown: Sequence[bool], most: tuple[int, int] = (BYTES, ALL_BYTES)
+    ) -> None:
         self.claimers = claimers
+        self.bounds = {"most": MOST, "bytes": most[0], "all_bytes": most[1]}
         self.shown = shown
         self.jobs: list[list[LeasedJob]] = [[] for _ in claimers]
         self.tokens: list[int | None] = [None] * len(claimers)
+        self.aside = 0
 
     def open_sizes(self) -> list[Claimer]:
-        """The claimers with what they may still get; only of those whose jobs are shown is that known."""
+        """The claimers with the number that each may still get, where it is known."""
         dealt = zip(self.claimers, self.jobs, strict=True)
         return [claimer._replace(size=claimer.size - len(jobs)) for claimer, jobs in dealt]
 
 
-def _deal(project: str, queue: str, hands: _Hands, *, force: bool) -> Steps[tuple[int, int, int]]:
-    """One deal; what was due, how many jobs had used up their deliveries, how many were dealt."""
-    bounds = {"most": MOST, "bytes": BYTES, "all_bytes": ALL_BYTES}
+def _deal(project: str, queue: str, hands: _Hands, *, force: bool) -> Statements[tuple[int, int, int]]:
+    """Deal once; return the due flags, the number of exhausted jobs, the number dealt."""
     claimers = {**_columns(hands.open_sizes()), "shown": arrays.flags(hands.shown)}
-    rows = yield "deal", {"project": project, "queue": queue, **claimers, **bounds, "force": force}
+    rows = yield "deal", {"project": project, "queue": queue, **claimers, **hands.bounds, "force": force}
     (due, spent, dealt, tokens, *_), *_ = rows
     hands.tokens = [token or before for token, before in zip(tokens, hands.tokens, strict=True)]
     for row in rows:
@@ -98,18 +108,16 @@ def _deal(project: str, queue: str, hands: _Hands, *, force: bool) -> Steps[tupl
     return due, spent, dealt
 
 
-def _bring_back(queue_id: int, due: int, hands: _Hands) -> Steps[list[int]]:
-    """Bring back what is due; return the jobs that are ready because their rate allows it at this moment."""
-    for flag, bring in ((LEASES, sweep), (DELAYED, promote), (EXPIRED, expire)):
-        if due & flag:
-            yield from bring([queue_id])
+def _bring_back(queue_id: int, due: int, hands: _Hands) -> Statements[Iterable[int]]:
+    """Recover due jobs; return those that their rate admits at this moment."""
+    hands.aside += yield from recover_steps({queue_id: due})
     if due & TURNS:
         return (yield from advance_steps([queue_id], sum(claimer.size for claimer in hands.open_sizes()))).rated
-    return []
+    return ()
 
 
-def _deal_until_full(project: str, queue: str, hands: _Hands) -> Steps[None]:
-    """Deal; bring back what is due, move aside what is used up, and deal what is missing, as a claim does."""
+def _deal_until_full(project: str, queue: str, hands: _Hands) -> Statements[None]:
+    """Deal, recover due jobs, dead-letter exhausted ones, and deal the missing number, as a claim does."""
     due, spent, _ = yield from _deal(project, queue, hands, force=False)
     if not due and not spent:
         return
@@ -119,7 +127,7 @@ def _deal_until_full(project: str, queue: str, hands: _Hands) -> Steps[None]:
     rated = yield from _bring_back(info.id, due, hands)
     for _ in range(20):
         if spent:
-            yield from spent_steps([info.id])
+            hands.aside += yield from spent_steps([info.id])
         if not any(claimer.size for claimer in hands.open_sizes()):
             break
         _, spent, dealt = yield from _deal(project, queue, hands, force=True)
@@ -128,33 +136,38 @@ def _deal_until_full(project: str, queue: str, hands: _Hands) -> Steps[None]:
     yield from return_steps(rated, list(chain(*hands.jobs)))
 
 
-def _deal_once(project: str, queue: str, found: TopicLook, hands: _Hands) -> Steps[None]:
+def _deal_once(project: str, queue: str, found: TopicLook, hands: _Hands) -> Statements[None]:
     """Deal one claim to each: those of other processes find no more than one. Poison is moved aside before."""
     if found.moves:
-        yield from spent_steps([found.id])
+        hands.aside += yield from spent_steps([found.id])
     due, spent, _ = yield from _deal(project, queue, hands, force=False)
     if due:
         rated = yield from _bring_back(found.id, due, hands)
         if found.moves:
-            yield from spent_steps([found.id])
+            hands.aside += yield from spent_steps([found.id])
         _, spent, _ = yield from _deal(project, queue, hands, force=True)
         yield from return_steps(rated, list(chain(*hands.jobs)))
     if spent:  # of queues that move nothing, too: a job may have a limit of its own
-        yield from spent_steps([found.id])
+        hands.aside += yield from spent_steps([found.id])
 
 
 @operation
-def deal(queue: str, claimers: Sequence[Claimer], *, project: str = "") -> Steps[list[list[LeasedJob]]]:
-    """Lease ready jobs to several claimers at once, round-robin in the order given, each up to its size."""
+def deal(
+    queue: str, claimers: Sequence[Claimer], *, project: str = "", most: tuple[int, int] = (BYTES, ALL_BYTES)
+) -> Statements[list[list[LeasedJob]]]:
+    """Lease ready jobs to several claimers at once, round-robin in the order given, each up to its size.
+
+    ``most`` bounds the bytes of one claimer's payloads, of which the first always fits, and of all of them.
+    """
     check_place(project, queue)
-    hands = _Hands(_check(claimers), [True] * len(claimers))
+    hands = _Hands(_check(claimers), [True] * len(claimers), most)
     if claimers:
         yield from _deal_until_full(project, queue, hands)
     return hands.jobs
 
 
 @operation
-def join(queue_id: int, jitter_ms: int, claimers: Sequence[Claimer]) -> Steps[Joined]:
+def join(queue_id: int, jitter_ms: int, claimers: Sequence[Claimer]) -> Statements[Joined]:
     """Join the cohort of a queue, or open one.
 
     Wait until its window closes; then ``take`` what was dealt, or, if nobody dealt yet, ``deal_cohort``; or ``leave``.
@@ -165,7 +178,7 @@ def join(queue_id: int, jitter_ms: int, claimers: Sequence[Claimer]) -> Steps[Jo
 
 
 @operation
-def take(waiters: Sequence[int]) -> Steps[dict[int, list[LeasedJob]]]:
+def take(waiters: Sequence[int]) -> Statements[dict[int, list[LeasedJob]]]:
     """Take the jobs that were dealt to waiters; a waiter that got none yet is not in the answer."""
     rows = yield "cohort_take", {"ids": arrays.integers(waiters)}
     found: dict[int, list[LeasedJob]] = {}
@@ -177,16 +190,14 @@ def take(waiters: Sequence[int]) -> Steps[dict[int, list[LeasedJob]]]:
 
 
 @operation
-def deal_cohort(
-    queue: str, found: TopicLook, waiters: Sequence[int], *, project: str = ""
-) -> Steps[dict[int, list[LeasedJob]]]:
+def deal_cohort(queue: str, found: TopicLook, waiters: Sequence[int], *, project: str = "") -> Statements[Dealt]:
     """Deal to the whole cohort of a queue, unless another process just did."""
     yield BEGIN, {}
     yield "cohort_lock", {"queue": found.id}
     taken = yield from take(waiters)
     own = {waiter for waiter in waiters if waiter not in taken}
     if not own:
-        return taken
+        return Dealt(taken)
     rows = yield "cohort_open", {"queue": found.id, "size": MAX_CLAIMERS}
     ids = [waiter for waiter, *_ in rows]
     hands = _Hands([Claimer._make(who) for _, *who in rows], [waiter in own for waiter in ids])
@@ -195,12 +206,12 @@ def deal_cohort(
     marks = {"ids": arrays.integers(ids), "claims": arrays.integers(hands.tokens), "own": arrays.integers(own)}
     yield "cohort_mark", marks
     dealt = dict(zip(ids, hands.jobs, strict=True))
-    return {**taken, **{waiter: dealt.get(waiter, []) for waiter in own}}
+    return Dealt({**taken, **{waiter: dealt.get(waiter, []) for waiter in own}}, hands.aside)
 
 
 @operation
-def leave(waiters: Sequence[int], *, project: str = "") -> Steps[int]:
-    """Leave a cohort: nothing stays leased to these waiters. Return how many jobs were given back."""
+def leave(waiters: Sequence[int], *, project: str = "") -> Statements[int]:
+    """Leave a cohort and release its jobs; return their number."""
     rows = yield "cohort_leave", {"ids": arrays.integers(waiters)}
     released = 0
     for node, token, seqs in rows:

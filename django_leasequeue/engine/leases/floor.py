@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
 from ...enums import JobFlag
+from ...words import Due
 from .. import arrays
 from ..limits import check_ids
-from ..operation import Steps, operation
+from ..operation import Statements, operation
 from ..rows import LeasedJob
 
 
@@ -68,7 +70,7 @@ class Proposals:
         }
 
     def note(self, seen: Sequence[Floor]) -> None:
-        """Remember what was seen; a proposal whose transactions have not all ended stays."""
+        """Keep the floors of a look; a proposal stays while its transactions are open."""
         known = self._known
         self._known = {}
         for floor in seen:
@@ -136,7 +138,7 @@ class ConnectionFloors:
 
 
 @operation
-def advance_floors(proposals: Proposals, queue_ids: Sequence[int] | None = None) -> Steps[list[Floor]]:
+def advance_floors(proposals: Proposals, queue_ids: Sequence[int] | None = None) -> Statements[list[Floor]]:
     """Raise the floors of these queues (all, by default) as far as the last call's proposals allow; return them.
 
     ``proposals`` are the caller's own, the same for every call. Call it some times a second while jobs are claimed.
@@ -161,7 +163,7 @@ class MendedFloor(NamedTuple):
 
 
 @operation
-def mend_floors(queue_ids: Sequence[int] | None = None) -> Steps[list[MendedFloor]]:
+def mend_floors(queue_ids: Sequence[int] | None = None) -> Statements[list[MendedFloor]]:
     """Lower the floors of these queues (all, by default) below which something waits, so that it is seen again.
 
     No floor gets there by the rules; a clock that went back, a failover or a fault of ours may bring it there.
@@ -172,7 +174,7 @@ def mend_floors(queue_ids: Sequence[int] | None = None) -> Steps[list[MendedFloo
 
 
 #: What may be due in a queue, as bits: ``Look.due``, and the first figure of a deal.
-LEASES, DELAYED, EXPIRED, TURNS = 1, 2, 4, 8
+LEASES, DELAYED, EXPIRED, TURNS = map(int, Due)
 
 
 class QueueLook(NamedTuple):
@@ -185,10 +187,10 @@ class QueueLook(NamedTuple):
     queue_id: int
     name: str
     type: str
-    gives: bool
+    claimable: bool
     due: int
-    again: bool
-    fresh: bool
+    has_returned: bool
+    has_fresh: bool
     ranks: list[int]
     lows: list[int]
     proposed: list[int]
@@ -199,9 +201,16 @@ class QueueLook(NamedTuple):
     started: datetime
     #: Jobs that may be leased beside those that are; ``None``: the queue has no limit.
     slots: int | None
+    #: Seconds until its first turn of limits and workflows; ``None``: it has none, or gives no jobs.
+    turn_in: float | None = None
+    #: Whether it was not noted for a minute that jobs were asked for.
+    unnoted: bool = False
 
 
-_FLOW = int(JobFlag.FLOW)
+_FLOW, _RATED = int(JobFlag.FLOW), int(JobFlag.RATED)
+
+#: Seconds between two looks at turns that are due, at least: another claimer may be taking them.
+TURN_EVERY = 0.005
 
 #: The parameters of claim_look.sql of a claimer without floors of its own.
 NO_FLOORS = ConnectionFloors().parameters()
@@ -226,14 +235,19 @@ class ClaimCursor:
         self, max_age: float = 0.5, clock: Callable[[], float] = time.monotonic, *, eager: bool = False
     ) -> None:
         self.max_age = max_age
-        self.floors = ConnectionFloors()
         self._eager = eager
+        self._clock = clock
+        #: Whether a claim has begun and not ended.
+        self._claims = False
+        self._forget()
+
+    def _forget(self) -> None:
+        self.floors = ConnectionFloors()
         self._hint: list[QueueLook] = []
         self._used_hint: list[QueueLook] = []
-        #: Whether the last jobs were under limits, whose next ones stand at their old places.
-        self._old_places = False
-        self._clock = clock
-        self._since = clock()
+        #: Whether jobs of the last claim were under limits: their ends leave turns, which only a look finds.
+        self._limited = False
+        self._since = self._clock()
         self._names: tuple[str, ...] = ()
         self._looks: list[QueueLook] = []
         #: Whether the last claim may have left jobs although it gave less than was asked for: a suspect, large
@@ -241,20 +255,56 @@ class ClaimCursor:
         self.cut = False
         #: Whether turns of limits and workflows are due: what they set free is ready in a moment.
         self.turns = False
+        #: When the next turn of each queue is due (monotonic), by its name: it may let a job under a rate start.
+        self._turns_at: dict[str, float] = {}
         #: When the last claim asked for jobs under rates (monotonic): their permits count from then on.
         self.admitted_at = 0.0
 
+    def begin(self) -> None:
+        """Begin a claim. After one that broke off, forget the looks of its transaction."""
+        if self._claims:
+            self._forget()
+        self._claims = True
+
+    def end(self) -> None:
+        """Note that the claim has ended."""
+        self._claims = False
+
     def looks(self, names: Sequence[str]) -> list[QueueLook]:
-        """Return what is remembered of these queues; empty when it has to be looked at anew."""
-        if tuple(names) != self._names or self._clock() - self._since > self.max_age:
+        """Return the remembered looks at these queues; empty if a new look is needed."""
+        if self._limited or tuple(names) != self._names or self._clock() - self._since > self.max_age or self.due():
             self._looks = []
         return self._looks
+
+    def due(self) -> list[str]:
+        """Return the queues that have turns which are due, as far as the last looks tell: the next claim looks anew."""
+        if not self._turns_at:
+            return []
+        now = self._clock()
+        return [name for at, name in sorted((at, name) for name, at in self._turns_at.items()) if at <= now]
+
+    def until_turn(self) -> float:
+        """Return the seconds until the next turn of one of the queues is due; infinite if none is known."""
+        return min(self._turns_at.values(), default=math.inf) - self._clock()
+
+    def saw(self, names: Sequence[str], looks: Sequence[QueueLook]) -> None:
+        """Remember a look at queues of these names."""
+        if looks:
+            self.floors.note(looks)
+        if self._turns_at:
+            for name in names:
+                self._turns_at.pop(name, None)
+        now = self._clock()
+        for look in looks:
+            if look.turn_in is not None:
+                self._turns_at[look.name] = now + max(TURN_EVERY, look.turn_in)
 
     def hint(self, names: Sequence[str]) -> list[QueueLook]:
         """Return where fresh jobs would stand, after an idle time; once, and empty when a look is better."""
         hint, self._used_hint, self._hint = self._hint, self._hint, []
-        again = self._old_places
-        return [look._replace(fresh=True, again=again) for look in hint] if tuple(names) == self._names else []
+        if self._limited or tuple(names) != self._names:
+            return []
+        return [look._replace(has_fresh=True, has_returned=False) for look in hint]
 
     def announced(self) -> None:
         """Let the next claim take fresh jobs without a look as the last one did: a producer has just announced some."""
@@ -263,28 +313,30 @@ class ClaimCursor:
 
     def took(self, jobs: Sequence[LeasedJob]) -> None:
         if jobs:
-            self._old_places = jobs[-1].flags & _FLOW > 0
+            self._limited = any(job.flags & _FLOW for job in jobs)
 
     def note(
-        self, names: Sequence[str], looks: Sequence[QueueLook], jobs: Sequence[LeasedJob], *, full: bool, fresh: bool
+        self, names: Sequence[str], looks: Sequence[QueueLook], jobs: Sequence[LeasedJob], *, full: bool, looked: bool
     ) -> None:
-        """Remember what was seen and where a claim left off; forget everything when it gave less than was asked for."""
-        if fresh:
+        """Remember where a claim left off; forget it all if the claim gave fewer jobs than asked."""
+        if looked:
             self._since = self._clock()
             self._names = tuple(names)
         self.took(jobs)
         if not full:
             self._looks = []
             # Of a queue with slots the look says first whether one is free.
-            hints = self._eager and fresh and len(looks) <= HINTS and all(look.slots is None for look in looks)
+            hints = self._eager and looked and len(looks) <= HINTS and all(look.slots is None for look in looks)
             self._hint = list(looks) if hints else []
             return
         past: dict[tuple[int, int], int] = {}
         for job in jobs:
+            if job.flags & _RATED:
+                continue  # it came out of its order
             place = (job.queue_id, job.rank)
             past[place] = max(past.get(place, -1), job.position)
         self._looks = []
         for look in looks:
             places = zip(look.ranks, look.lows, strict=True)
             lows = [max(low, past.get((look.queue_id, rank), -1) + 1) for rank, low in places]
-            self._looks.append(look if look.again else look._replace(lows=lows))
+            self._looks.append(look if look.has_returned else look._replace(lows=lows))

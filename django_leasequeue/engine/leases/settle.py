@@ -1,19 +1,16 @@
-"""Ending, releasing and extending leases, and why that was refused for some of them."""
+"""Releasing and extending leases, with the checks and outcomes that all settling calls share."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from ... import conf
-from ...enums import JobState, ResultState
-from ...exceptions import BatchTooLarge, InvalidOption, PayloadTooLarge
-from .. import arrays, codec, limits
+from ...enums import JobState
+from ...exceptions import BatchTooLarge, InvalidOption
+from .. import arrays, limits
 from ..dead.deadletter import announce_dead, retire_home_steps
-from ..operation import Steps, operation
-from ..payloads import link_steps, result_limit, store_results_steps
+from ..operation import Statements, operation
 from ..rows import Ending, Failure, Outcome, Release, Released, Settled
-from ..store import Reference
 
 #: Characters of a traceback, of a message, of a type or fingerprint that are kept.
 MAX_TRACEBACK, MAX_MESSAGE, MAX_TYPE = 16_384, 1_024, 256
@@ -33,8 +30,8 @@ def check_scope(node: str, project: str, queue: str | None) -> Scope:
     return Scope(limits.check_node(node), project, queue)
 
 
-def token_steps(tokens: dict[int, int | None], scope: Scope) -> Steps[dict[int, int | None]]:
-    """Steps that complete the tokens of a settle call: a job without one is held by the node's name alone."""
+def token_steps(tokens: dict[int, int | None], scope: Scope) -> Statements[dict[int, int | None]]:
+    """Complete the tokens of a settle call: a job without one is held by the node's name alone."""
     bare = [seq for seq, token in tokens.items() if token is None]
     if not bare:
         return tokens
@@ -52,8 +49,13 @@ def scope_parameters(tokens: dict[int, int | None], scope: Scope, seqs: Sequence
     }
 
 
-def outcome_steps(tokens: dict[int, int | None], settled: set[int], scope: Scope) -> Steps[dict[int, Outcome]]:
-    """Steps that say of every job what became of it; only when some were refused is the database asked why."""
+def outcome_steps(
+    tokens: dict[int, int | None], settled: set[int], scope: Scope, held: Outcome = Outcome.NOT_HELD
+) -> Statements[dict[int, Outcome]]:
+    """Return the outcome of every job; ask the database only if some were refused.
+
+    ``held`` is said of those that this holder has by now, in time.
+    """
     outcomes = dict.fromkeys(tokens, Outcome.OK)
     if len(settled) == len(tokens):
         return outcomes
@@ -65,8 +67,10 @@ def outcome_steps(tokens: dict[int, int | None], settled: set[int], scope: Scope
         token = tokens[seq]
         if token is not None and holder is not None and token != valid:
             outcomes[seq] = Outcome.STALE_TOKEN
+        elif holder == scope.node:
+            outcomes[seq] = Outcome.EXPIRED if late else held
         else:
-            outcomes[seq] = Outcome.EXPIRED if holder == scope.node and late else Outcome.NOT_HELD
+            outcomes[seq] = Outcome.NOT_HELD
     return outcomes
 
 
@@ -75,7 +79,8 @@ def _clean(text: str) -> str:
     return text.replace("\x00", "\ufffd").encode("utf-8", "replace").decode()
 
 
-def _check_batch(items: Sequence[Ending] | Sequence[Release], kind: type[Ending] | type[Release]) -> None:
+def check_batch(items: Sequence[Ending] | Sequence[Release], kind: type[Ending] | type[Release]) -> None:
+    """Check the values of a settle call, and how many there are."""
     if len(limits.check_list(items, f"what to settle, {kind.__name__} values,")) > limits.MAX_BATCH:
         raise BatchTooLarge(f"one call settles at most {limits.MAX_BATCH} jobs; there are {len(items)}. Split them.")
     highest = limits.MAX_SEQ
@@ -91,7 +96,8 @@ def _check_batch(items: Sequence[Ending] | Sequence[Release], kind: type[Ending]
             raise InvalidOption(f"a failure is a Failure; it is a {type(item.failure).__name__}.")
 
 
-def _failure_columns(failures: Sequence[Failure | None]) -> dict[str, str]:
+def failure_columns(failures: Sequence[Failure | None]) -> dict[str, str]:
+    """Return the parameters of statements that keep failures."""
     if arrays.absent(failures):
         return dict.fromkeys(("error_types", "errors", "tracebacks", "fingerprints"), arrays.EMPTY)
     return {
@@ -102,131 +108,14 @@ def _failure_columns(failures: Sequence[Failure | None]) -> dict[str, str]:
     }
 
 
-def _ran(ran_ms: int | None) -> int | None:
+def check_ran(ran_ms: int | None) -> int | None:
+    """Return how many milliseconds a run took."""
     return None if ran_ms is None else limits.check_integer(ran_ms, "ran_ms", 0, 2**31 - 1)
 
 
-def _result(ending: Ending) -> str:
-    """Return a result as JSON text. One that begins with a space is a reference, and only the engine writes those."""
-    given = ending.result_json
-    text = codec.dumps(ending.result, "the result") if given is None else given.lstrip(" ")
-    limit = result_limit()
-    if len(text) * 4 > limit and len(text.encode()) > limit:
-        raise result_too_large(limit)
-    return text
-
-
-def result_too_large(limit: int) -> PayloadTooLarge:
-    """Return the error of a result that has more bytes than it may."""
-    return PayloadTooLarge(
-        f"A result of more than {limit} bytes was refused. Keep it elsewhere and return a reference, or raise"
-        " LEASEQUEUE['MAX_RESULT_BYTES']."
-    )
-
-
-def _ttl(result_ttl_ms: int) -> int:
+def check_ttl(result_ttl_ms: int) -> int:
+    """Return for how many milliseconds a result is kept."""
     return limits.check_integer(result_ttl_ms, "result_ttl_ms", 0, limits.MAX_SPAN_MS)
-
-
-def finish_steps(
-    endings: Sequence[Ending], node: str, *, project: str = "", queue: str | None = None
-) -> Steps[Settled]:
-    """End leased jobs: completed (``failure`` is ``None``) or failed for good by the worker's word.
-
-    Job, result, event and the notification of a waiting caller change in one statement. Endings without a token are
-    held by the node's name alone. A job that is not held any more is not changed.
-    """
-    scope = check_scope(node, project, queue)
-    _check_batch(endings, Ending)
-    unique = {ending.seq: ending for ending in endings}
-    if not unique:
-        return Settled({})
-    results: dict[int, str | None] = dict.fromkeys(unique)
-    for seq, ending in unique.items():
-        if ending.result is not None or ending.result_json is not None:
-            results[seq] = _result(ending)
-        if ending.body is not None:
-            if not isinstance(ending.body, bytes):
-                raise InvalidOption(f"the body of a result must be bytes; it is a {type(ending.body).__name__}.")
-            if len(ending.body) > result_limit():
-                raise result_too_large(result_limit())
-        if ending.result_ttl_ms is not None:
-            _ttl(ending.result_ttl_ms)
-        if ending.ran_ms:
-            _ran(ending.ran_ms)
-    large: dict[int, Reference] = {}
-    if conf.settings.LARGE.ABOVE is not None:
-        large = yield from store_results_steps(unique, results)
-    asked = {seq: ending.token for seq, ending in unique.items()}
-    tokens = (yield from token_steps(asked, scope)) if None in asked.values() else asked
-    open_seqs = sorted(seq for seq, token in tokens.items() if token is not None)
-    ended = yield from _finish_plain([unique[seq] for seq in open_seqs], results, tokens, scope)
-    if len(ended) < len(open_seqs):
-        rest = [unique[seq] for seq in open_seqs if seq not in ended]
-        ended |= yield from _finish_any(rest, results, tokens, scope)
-    if large:
-        yield from link_steps({seq: reference for seq, reference in large.items() if seq in ended})
-    if len(ended) == len(asked):
-        return Settled(dict.fromkeys(asked, Outcome.OK))
-    return Settled((yield from outcome_steps(asked, ended, scope)))
-
-
-finish = operation(finish_steps)
-
-
-def _finish_plain(
-    endings: Sequence[Ending], results: dict[int, str | None], tokens: dict[int, int | None], scope: Scope
-) -> Steps[set[int]]:
-    """Complete what has nothing unusual about it, by the leaner statements; return the seqs that were ended.
-
-    The lowest bit of a token says whether its claim had something unusual; the next one, that only callers wait.
-    """
-    unfit = 1 if len(endings) == 1 else 3
-    plain = [
-        ending
-        for ending in endings
-        if ending.failure is None and ending.body is None and ending.result_ttl_ms is None
-        and not (tokens[ending.seq] or 0) & unfit
-    ]  # fmt: skip
-    if not plain:
-        return set()
-    seqs = [ending.seq for ending in plain]
-    if len(plain) == 1:
-        (ending,) = plain
-        place = {**scope._asdict(), "token": tokens[ending.seq], "seq": ending.seq}
-        rows = yield "finish_one", {**place, "result": results[ending.seq], "ran": ending.ran_ms}
-        return {seq for seq, *_ in rows}
-    params = scope_parameters(tokens, scope, seqs)
-    params["results"] = arrays.optional([results[seq] for seq in seqs], arrays.texts)
-    params["rans"] = arrays.optional([ending.ran_ms for ending in plain])
-    ((ended, *_), *_) = yield "finish_some", params
-    return set(ended or ())
-
-
-def _finish_any(
-    endings: Sequence[Ending], results: dict[int, str | None], tokens: dict[int, int | None], scope: Scope
-) -> Steps[set[int]]:
-    seqs = [ending.seq for ending in endings]
-    states = [ResultState.COMPLETED if ending.failure is None else ResultState.FAILED for ending in endings]
-    params = {
-        **scope_parameters(tokens, scope, seqs),
-        "states": arrays.integers(states),
-        "results": arrays.optional([results[seq] for seq in seqs], arrays.texts),
-        "bodies": arrays.optional([ending.body for ending in endings], arrays.binaries),
-        "ttls": arrays.optional([ending.result_ttl_ms for ending in endings]),
-        "rans": arrays.optional([ending.ran_ms for ending in endings]),
-        **_failure_columns([ending.failure for ending in endings]),
-    }
-    return {seq for seq, *_ in (yield "finish", params)}
-
-
-@operation
-def ack(
-    seqs: Sequence[int], node: str, *, tokens: Sequence[int] | None = None, project: str = "", queue: str | None = None
-) -> Steps[Settled]:
-    """Complete jobs without a result: ``finish`` for those who have only numbers."""
-    endings = [Ending(seq, token) for seq, token in _tokens(seqs, tokens).items()]
-    return (yield from finish(endings, node, project=project, queue=queue))
 
 
 @operation
@@ -239,7 +128,7 @@ def release(
     unstarted: bool = False,
     suspended: bool = False,
     keeping: Sequence[int] = (),
-) -> Steps[Settled]:
+) -> Statements[Settled]:
     """Give leased jobs back: ready at once, or after a delay (the queue's backoff if none is named).
 
     Where deliveries end at release and are used up the job is dead-lettered instead (option ``exhaust_at``).
@@ -247,15 +136,15 @@ def release(
     event, for any time; the numbers ``keeping`` keep the slots of their limits).
     """
     scope = check_scope(node, project, queue)
-    _check_batch(releases, Release)
+    check_batch(releases, Release)
     unique = {item.seq: item for item in releases}
     if not unique:
         return Settled({})
     asked = {seq: item.token for seq, item in unique.items()}
     longest = limits.MAX_SPAN_MS if suspended else limits.MAX_DELAY_MS
     delays = {seq: limits.clamp_delay(item.delay_ms, longest) for seq, item in unique.items()}
-    rans = {seq: _ran(item.ran_ms) for seq, item in unique.items()}
-    ttls = {seq: None if item.dead_ttl_ms is None else _ttl(item.dead_ttl_ms) for seq, item in unique.items()}
+    rans = {seq: check_ran(item.ran_ms) for seq, item in unique.items()}
+    ttls = {seq: None if item.dead_ttl_ms is None else check_ttl(item.dead_ttl_ms) for seq, item in unique.items()}
     tokens = yield from token_steps(asked, scope)
     ordered = [item for seq, item in sorted(unique.items()) if tokens[seq] is not None]
     seqs = [item.seq for item in ordered]
@@ -264,10 +153,11 @@ def release(
         "unstarted": unstarted or suspended,
         "suspended": suspended,
         "keeping": arrays.integers(keeping),
+        "suspects": _suspects(ordered),
         "delays": arrays.optional([delays[seq] for seq in seqs]),
         "rans": arrays.optional([rans[seq] for seq in seqs]),
         "ttls": arrays.optional([ttls[seq] for seq in seqs]),
-        **_failure_columns([item.failure for item in ordered]),
+        **failure_columns([item.failure for item in ordered]),
     }
     rows = (yield "release", params) if seqs else []
     released: dict[int, Released] = {}
@@ -285,6 +175,12 @@ def release(
     return Settled((yield from outcome_steps(asked, set(released), scope)), released=released)
 
 
+def _suspects(releases: Sequence[Release]) -> str | None:
+    if all(item.suspect is None for item in releases):
+        return None
+    return arrays.integers([item.seq for item in releases if item.suspect])
+
+
 @operation
 def nack(
     seqs: Sequence[int],
@@ -294,9 +190,9 @@ def nack(
     tokens: Sequence[int] | None = None,
     project: str = "",
     queue: str | None = None,
-) -> Steps[Settled]:
+) -> Statements[Settled]:
     """Give jobs back with one delay: ``release`` for those who have only numbers."""
-    releases = [Release(seq, token, delay_ms) for seq, token in _tokens(seqs, tokens).items()]
+    releases = [Release(seq, token, delay_ms) for seq, token in tokens_of(seqs, tokens).items()]
     return (yield from release(releases, node, project=project, queue=queue))
 
 
@@ -309,21 +205,28 @@ def extend(
     tokens: Sequence[int] | None = None,
     project: str = "",
     queue: str | None = None,
-) -> Steps[Settled]:
-    """Set the deadline of held leases to now + ``lease_ms`` (clamped; ``None``: each queue's own lease)."""
+    waits: bool = True,
+) -> Statements[Settled]:
+    """Set the deadline of held leases to now + ``lease_ms`` (clamped; ``None``: each queue's own lease).
+
+    ``waits``: for a transaction that settles a job of the same claim; else that claim is left out: its jobs are OK, and
+    have no new deadline.
+    """
     scope = check_scope(node, project, queue)
-    asked = _tokens(seqs, tokens)
+    asked = tokens_of(seqs, tokens)
     length = limits.clamp_lease(lease_ms)
     held = yield from token_steps(asked, scope)
     wanted = sorted(seq for seq, token in held.items() if token is not None)
-    rows = (yield "extend", {**scope_parameters(held, scope, wanted), "lease_ms": length}) if wanted else []
+    place = {**scope_parameters(held, scope, wanted), "lease_ms": length, "waits": waits}
+    rows = (yield "extend", place) if wanted else []
     deadlines = {seq: deadline for seq, deadline, *_ in rows}
-    outcomes = yield from outcome_steps(asked, set(deadlines), scope)
+    still_held = Outcome.NOT_HELD if waits else Outcome.OK
+    outcomes = yield from outcome_steps(asked, set(deadlines), scope, still_held)
     outcomes.update({seq: Outcome.CANCELLED for seq, *_, cancelled in rows if cancelled})
     return Settled(outcomes, deadlines=deadlines, seconds={seq: seconds for seq, _, _, seconds, _ in rows})
 
 
-def _tokens(seqs: Sequence[int], tokens: Sequence[int] | None) -> dict[int, int | None]:
+def tokens_of(seqs: Sequence[int], tokens: Sequence[int] | None) -> dict[int, int | None]:
     """Return each seq once, in the order asked, with its token if there is one."""
     wanted = limits.check_seqs(seqs)
     if tokens is None:

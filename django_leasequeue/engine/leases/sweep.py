@@ -7,13 +7,15 @@ from itertools import count
 from typing import NamedTuple
 
 from ...enums import JobState
+from ...words import MOVE
 from .. import arrays
 from ..dead.deadletter import announce_dead, retire_home_steps
 from ..jobs.remove import remove_steps
 from ..limits import MAX_BATCH, MAX_SPAN_MS, check_count, check_ids, check_integer, check_place
-from ..operation import Steps, announce, operation
+from ..operation import Statements, announce, operation
 from ..queues.queues import require
 from ..rows import Swept
+from .floor import DELAYED, EXPIRED, LEASES
 
 #: Claims (sweep) or jobs (promote, expire) of one queue in one statement.
 BATCH = 1_000
@@ -22,7 +24,6 @@ CLAIMS = 200
 CLAIMED_JOBS = 5_000
 MAX_RESULTS = 10_000
 
-_MOVE = -1
 _DEAD = JobState.DEAD.label
 
 #: Seconds before the end of a lease at which it counts as over, so that its worker has stopped when another one begins:
@@ -43,21 +44,21 @@ class Standing(NamedTuple):
 
 
 @operation
-def still_held(leases: Mapping[int, int]) -> Steps[dict[int, Standing]]:
+def still_held(leases: Mapping[int, int]) -> Statements[dict[int, Standing]]:
     """Return those leases (token by seq) that still stand."""
     rows = yield "work_held", {"seqs": arrays.integers(leases), "claims": arrays.integers(set(leases.values()))}
     return {seq: Standing(seconds, cancelled) for seq, token, seconds, cancelled in rows if leases[seq] == token}
 
 
 @operation
-def next_due(queue_id: int) -> Steps[float | None]:
+def next_due(queue_id: int) -> Statements[float | None]:
     """Return the seconds until a queue has a delayed job that is due or a lease that expires, ``None`` for never."""
     ((seconds,),) = yield "work_due", {"queue": queue_id}
     return None if seconds is None else float(seconds)
 
 
 @operation
-def sweep(queue_ids: Sequence[int], rounds: int | None = None) -> Steps[list[Swept]]:
+def sweep(queue_ids: Sequence[int], rounds: int | None = None) -> Statements[list[Swept]]:
     """Bring back the expired leases of these queues (by id), all or those of so many batches; return the jobs."""
     queues = arrays.integers(check_ids(queue_ids))
     swept: list[Swept] = []
@@ -67,9 +68,9 @@ def sweep(queue_ids: Sequence[int], rounds: int | None = None) -> Steps[list[Swe
         done: list[Swept] = []
         used_up: dict[int, dict[int, Swept]] = {}
         for seq, queue_id, outcome, key, name, node, deliveries, _ in rows[1:]:
-            state = _DEAD if outcome == _MOVE else JobState(outcome).label
+            state = _DEAD if outcome == MOVE else JobState(outcome).label
             job = Swept(seq, queue_id, state, key, name, node, deliveries)
-            if outcome == _MOVE:
+            if outcome == MOVE:
                 used_up.setdefault(queue_id, {})[seq] = job
             else:
                 done.append(job)
@@ -88,13 +89,13 @@ def sweep(queue_ids: Sequence[int], rounds: int | None = None) -> Steps[list[Swe
     return swept
 
 
-def _announce(job: Swept) -> Steps[None]:
+def _announce(job: Swept) -> Statements[None]:
     told = job._asdict()
     yield from announce("stalled", queue=told.pop("queue_id"), project=None, **told)
 
 
 @operation
-def promote(queue_ids: Sequence[int], rounds: int | None = None) -> Steps[int]:
+def promote(queue_ids: Sequence[int], rounds: int | None = None) -> Statements[int]:
     """Make the due delayed jobs of these queues ready, all or so many batches; return how many."""
     queues = arrays.integers(check_ids(queue_ids))
     total = 0
@@ -107,7 +108,7 @@ def promote(queue_ids: Sequence[int], rounds: int | None = None) -> Steps[int]:
 
 
 @operation
-def expire(queue_ids: Sequence[int], rounds: int | None = None) -> Steps[int]:
+def expire(queue_ids: Sequence[int], rounds: int | None = None) -> Statements[int]:
     """Remove messages, records and dead jobs past their time, all or so many batches; return how many."""
     queues = arrays.integers(check_ids(queue_ids))
     total = 0
@@ -124,15 +125,31 @@ def expire(queue_ids: Sequence[int], rounds: int | None = None) -> Steps[int]:
     return total
 
 
+def recover_steps(due: Mapping[int, int], rounds: int | None = None) -> Statements[int]:
+    """Bring back what is due in queues (the flags of a look, by id); return how many jobs have gone."""
+
+    def where(flag: int) -> list[int]:
+        return [queue_id for queue_id, flags in due.items() if flags & flag]
+
+    gone = 0
+    if leased := where(LEASES):
+        gone += sum(job.state == _DEAD for job in (yield from sweep(leased, rounds)))
+    if delayed := where(DELAYED):
+        yield from promote(delayed, rounds)
+    if expired := where(EXPIRED):
+        gone += yield from expire(expired, rounds)
+    return gone
+
+
 @operation
-def expire_results(size: int = 1_000) -> Steps[int]:
+def expire_results(size: int = 1_000) -> Statements[int]:
     """Remove at most ``size`` results whose time is over; return how many."""
     rows = yield "expire_results", {"size": check_count(size, "size", MAX_RESULTS, 1)}
     return len(rows)
 
 
 @operation
-def requeue_stale(queue: str, idle_ms: int, *, project: str = "") -> Steps[int]:
+def requeue_stale(queue: str, idle_ms: int, *, project: str = "") -> Statements[int]:
     """Bring back the jobs of a queue whose leases have expired or were not renewed for ``idle_ms``.
 
     When a lease was renewed last is told from its deadline and its own length.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -100,12 +101,17 @@ def _make(item: Declaration, using: str) -> bool:
     return engine.run(engine.create(item.name, project=item.project, preset=item.preset, **item.options), using)
 
 
-def on_migrate(using: str, **_: Any) -> None:
+def goes_back(plan: Sequence[tuple[Any, bool]]) -> bool:
+    """Whether a plan of ``migrate`` takes migrations of ours back: the tables are then not those of this version."""
+    return any(back and migration.app_label == Queue._meta.app_label for migration, back in plan)
+
+
+def on_migrate(using: str, *, plan: Sequence[tuple[Any, bool]] = (), **_: Any) -> None:
     """Receiver of ``post_migrate``. Where the tables are not, or are of another time, nothing is made."""
-    if Queue._meta.db_table not in connections[using].introspection.table_names():
+    if goes_back(plan) or Queue._meta.db_table not in connections[using].introspection.table_names():
         return
     try:
         with transaction.atomic(using=using):
             make_queues(using)
     except ProgrammingError:
-        logger.warning("The declared queues are not made: the tables are not those of this version.", exc_info=True)
+        logger.warning("The declared queues are not made: the tables are not those of this version. Run migrate.")

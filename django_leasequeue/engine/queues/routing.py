@@ -22,7 +22,10 @@ from ..outage import Outage
 
 #: Seconds for which a process knows the moved queues, and after which it asks again while they cannot be read.
 KNOWN, RETRY = 2.0, 10.0
-MAX_ROUTES = 1_000
+#: Seconds from a move until every process knows of it.
+SETTLED = 5 * KNOWN
+#: Parameters of the statement that reads the moves.
+ROUTES = {"size": 1_000, "after": SETTLED}
 
 
 class Route(NamedTuple):
@@ -61,12 +64,12 @@ class Routes:
 
         try:
             with connect(conf.settings.DATABASE, patience=KNOWN, timeout=2) as connection:
-                rows = ConnectionExecutor(connection).fetch("routes", {"size": MAX_ROUTES})
+                rows = ConnectionExecutor(connection).fetch("routes", ROUTES)
         except (Error, psycopg.Error) as error:
             self._again_at = time.monotonic() + RETRY
             self._outage.begins(self, error)
             return
-        self._known = {(project, name): Route(*route) for project, name, *route in rows}
+        self._known = {(project, name): Route(*route[:3]) for project, name, *route in rows}
         self._again_at = time.monotonic() + KNOWN
         self._outage.ends(self)
 

@@ -11,7 +11,7 @@ from ...enums import JobState
 from ...exceptions import QueueNotFound
 from .. import arrays
 from ..limits import MAX_PROJECT_BYTES, check_count, check_list, check_place, check_text
-from ..operation import Steps, operation
+from ..operation import Statements, operation
 from .queues import require
 
 #: Pages of each of the narrow tables that one sample reads at most.
@@ -29,7 +29,8 @@ class Counts(NamedTuple):
     past their TTL do not. ``exact`` is false when a figure is above ``cap`` (of one queue ``COUNT_CAP``, of many large
     ones less): it is then the newest sample's (``sampled_at``), and above the cap in any case. ``oldest_at`` is when
     the oldest job was made among those that come next, one of each priority. ``waiting`` are those of the delayed that
-    a limit or a workflow holds, up to one more than ``cap``.
+    a limit or a workflow holds, up to one more than ``cap``. ``claimed_at``: when somebody asked for jobs last, whether
+    there were any, to the minute; ``None``: nobody has.
     """
 
     queue_id: int
@@ -48,6 +49,7 @@ class Counts(NamedTuple):
     sampled_at: datetime | None
     waiting: int = 0
     cap: int = 0
+    claimed_at: datetime | None = None
 
 
 class Totals(NamedTuple):
@@ -102,6 +104,7 @@ class _Counted(NamedTuple):
     dead_read: int
     records: int
     oldest_at: datetime | None
+    claimed_at: datetime | None
     sampled_at: datetime | None
     sampled: Estimate
 
@@ -151,6 +154,7 @@ def _merge(row: _Counted, cap: int, known: Estimate, sampled_at: datetime | None
         sampled_at=sampled_at,
         waiting=row.waiting,
         cap=cap,
+        claimed_at=row.claimed_at,
     )
 
 
@@ -161,8 +165,8 @@ def _read(
     cap: int | None = None,
     budget: int = MANY,
     estimates: dict[int, Estimate] | None = None,
-) -> Steps[list[Counts]]:
-    """Steps that count in queues; what lies behind a cap is as estimated, or as in the newest sample.
+) -> Statements[list[Counts]]:
+    """Count in queues; what lies behind a cap is as estimated, or as in the newest sample.
 
     Without a ``cap`` those of several queues that have many jobs share a ``budget`` of entries to be counted.
     """
@@ -181,7 +185,7 @@ def _read(
 
 
 @operation
-def counts(queue: str, *, project: str = "") -> Steps[Counts]:
+def counts(queue: str, *, project: str = "") -> Statements[Counts]:
     """Count the jobs of one queue or log: exact up to ``COUNT_CAP`` each, beyond it from the newest sample.
 
     Reads as many index entries of a state at most, whatever the backlog.
@@ -194,7 +198,7 @@ def counts(queue: str, *, project: str = "") -> Steps[Counts]:
 
 
 @operation
-def counts_of(queues: Sequence[str], *, project: str = "") -> Steps[dict[str, Counts]]:
+def counts_of(queues: Sequence[str], *, project: str = "") -> Statements[dict[str, Counts]]:
     """Count the jobs of the first ``MAX_PAGE`` of these queues of one project; names not there are left out."""
     check_place(project, *check_list(queues, "the names of queues"))
     found = yield from _read(project, list(dict.fromkeys(queues))[: conf.settings.MAX_PAGE], [])
@@ -202,14 +206,16 @@ def counts_of(queues: Sequence[str], *, project: str = "") -> Steps[dict[str, Co
 
 
 @operation
-def counts_by_id(queue_ids: Sequence[int], *, cap: int | None = None, budget: int = MANY) -> Steps[dict[int, Counts]]:
+def counts_by_id(
+    queue_ids: Sequence[int], *, cap: int | None = None, budget: int = MANY
+) -> Statements[dict[int, Counts]]:
     """Count the jobs of several queues of any project, by id, as ``_read`` does; those not there are left out."""
     found = yield from _read("", [], queue_ids[: conf.settings.MAX_PAGE], cap, budget)
     return {counts.queue_id: counts for counts in found}
 
 
 @operation
-def totals(*, project: str | None = None, after: str | None = None, size: int = 100) -> Steps[list[Totals]]:
+def totals(*, project: str | None = None, after: str | None = None, size: int = 100) -> Statements[list[Totals]]:
     """Sum the newest samples of the queues of one project, or of each project (behind ``after``, a page at a time)."""
     size = check_count(size, "size", conf.settings.MAX_PAGE, 1)
     for place in (project, after):
@@ -220,7 +226,7 @@ def totals(*, project: str | None = None, after: str | None = None, size: int = 
 
 
 @operation
-def estimate() -> Steps[Estimates]:
+def estimate() -> Statements[Estimates]:
     """Estimate the jobs of all queues: from at most 2,000 pages of each narrow table, read at random, and all claims.
 
     The cost does not grow with the number of jobs. With n of a queue's jobs on those pages the estimate is off by about
@@ -232,7 +238,7 @@ def estimate() -> Steps[Estimates]:
 
 
 @operation
-def sample_page(estimates: Estimates, after: int = 0) -> Steps[int | None]:
+def sample_page(estimates: Estimates, after: int = 0) -> Statements[int | None]:
     """Write a ``QueueStat`` of the next 200 queues: of those whose figures changed, of others every ten minutes.
 
     A figure that lies behind what ``_read`` counts is as estimated. Return where the next page begins.
@@ -285,7 +291,7 @@ class QueueState(NamedTuple):
 
 
 @operation
-def state(queue: str, *, project: str = "", size: int = 100) -> Steps[QueueState]:
+def state(queue: str, *, project: str = "", size: int = 100) -> Statements[QueueState]:
     """Return a snapshot of a queue, cheap and without locks: what is next, and what is in progress.
 
     ``size``: jobs of each kind, at most ``MAX_PAGE``. For how many there are, see ``counts``.

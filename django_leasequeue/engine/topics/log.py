@@ -12,16 +12,17 @@ from ... import conf
 from ...conf import process
 from ...exceptions import BatchTooLarge, LogTruncated, QueueNotFound
 from .. import arrays, codec, payloads
+from ..epoch import above_horizon
 from ..jobs.read import MAX_PAGE_BYTES
 from ..leases.sweep import expire
 from ..limits import MAX_SEQ, check_count, check_integer, check_list, check_node, check_place
-from ..operation import Rows, Steps, operation
+from ..operation import Rows, Statements, operation
 
 #: Numbers that one read looks at where records of some nodes are left out, or others' delayed jobs lie between.
 LOOK = 20_000
 MAX_NODES = 100
-#: The highest number that PostgreSQL gives a timeline.
-MAX_TIMELINE = 0xFFFFFFFF
+#: The highest number of a timeline: 32 bits are PostgreSQL's, those above are the epoch; JSON's readers take 53.
+MAX_TIMELINE = 2**53 - 1
 #: Numbers that a sealer remembers while transactions hold them open.
 _PENDING = 64
 
@@ -36,6 +37,8 @@ class TopicRecord(NamedTuple):
     data_json: str | None
     meta_json: str | None
     body: bytes | None
+    #: Of a task.
+    name: str | None
 
     @property
     def data(self) -> Any:
@@ -130,7 +133,7 @@ class Sealer:
     reached that id, every transaction that could hold a lower number has ended. What they wrote has to be on disk as
     well: a crash loses what is not, and gives the numbers out again. So the place in the WAL is noted then, and the
     number counts once the disk has reached it. All of this is about one life of the server: after a crash nothing of it
-    holds. One object per database, for all readers.
+    holds, nor of another install's numbers. One object per database, for all readers.
     """
 
     def __init__(self) -> None:
@@ -191,7 +194,8 @@ def read(
     timeline: int | None = None,
     reset: bool = False,
     seals: Sealer | None = None,
-) -> Steps[LogPage]:
+    most_bytes: int = MAX_PAGE_BYTES,
+) -> Statements[LogPage]:
     """Read records of a log, or jobs of a queue (leased ones too), in order of their numbers.
 
     No record is ever skipped because it was committed late. A slow writer anywhere in the cluster can delay the reader.
@@ -206,7 +210,7 @@ def read(
         raise BatchTooLarge(f"a read leaves out the records of at most {MAX_NODES} nodes; there are {len(skip_nodes)}.")
     seals = seals or Sealer()
     nodes = arrays.texts([check_node(node) for node in skip_nodes])
-    bounds = {"take": LOOK if skip_nodes else size + 1, "look": LOOK, "bytes": MAX_PAGE_BYTES}
+    bounds = {"take": LOOK if skip_nodes else size + 1, "look": LOOK, "bytes": most_bytes}
     params = {"project": project, "topic": topic, "after": after, "size": size, "nodes": nodes, **bounds}
     rows = yield "topic_read", {**params, **seals.parameters()}
     if rows and _topic(rows).due:
@@ -223,11 +227,12 @@ def read(
         if after > min(kept, seen.last):
             if not reset:
                 raise LogTruncated(topic, after, kept, seen.timeline)
-            again = read(topic, project=project, after=kept, size=size, skip_nodes=skip_nodes, seals=seals)
+            how: dict[str, Any] = {"size": size, "skip_nodes": skip_nodes, "seals": seals, "most_bytes": most_bytes}
+            again = read(topic, project=project, after=kept, **how)
             return (yield from again)._replace(reset_to=kept)
     # Without a record the one row has nulls in its place.
     fitting = [TopicRecord._make(row[_RECORD:]) for row in rows if row[_FITS]]
-    records = yield from payloads.page_steps(fitting, MAX_PAGE_BYTES)
+    records = yield from payloads.page_steps(fitting, most_bytes)
     cut = len(records) < sum(row[_FITS] is not None for row in rows)
     full = cut or len(records) == size
     more = found.more or full
@@ -242,9 +247,17 @@ def read(
 
 
 @operation
-def note_timeline() -> Steps[None]:
-    """Note how far the server has come: what a standby that knows of it cannot have lost."""
-    yield "timeline_note", {}
+def note_timeline() -> Statements[bool]:
+    """Record the server's WAL position: a standby that has it cannot have lost earlier records.
+
+    Returns whether the rows of this database were copied into it: nothing is noted then, an epoch has to begin.
+    """
+    ((copied,),) = yield "timeline_note", {"first": False}
+    if copied is None:
+        if (yield from above_horizon()) is not None:
+            return True
+        yield "timeline_note", {"first": True}
+    return bool(copied)
 
 
 def _topic(rows: Rows) -> _Topic:
@@ -252,7 +265,7 @@ def _topic(rows: Rows) -> _Topic:
 
 
 def _gap(topic: _Topic, start: int, end: int) -> Gap | None:
-    """Return what of a topic's gap lies between two numbers, and about how many records those were."""
+    """Return the part of a topic's gap between two numbers, and about how many records it had."""
     if start > end:
         return None
     share = (end - start + 1) / ((topic.gap_to or 0) - topic.gap_from + 1)
@@ -261,7 +274,7 @@ def _gap(topic: _Topic, start: int, end: int) -> Gap | None:
 
 
 @operation
-def seal(seals: Sealer) -> Steps[int]:
+def seal(seals: Sealer) -> Statements[int]:
     """Look which numbers are sealed by now; return the highest that a read could tell."""
     ((*numbers, alone),) = yield "topic_seal", seals.parameters()
     seen = SealedView._make((*numbers, False))

@@ -1,4 +1,4 @@
-"""Messages and claims as things of their own: what a Zaqar door reads and changes."""
+"""Messages and claims as resources, for the Zaqar API."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from ..jobs.remove import remove_steps
 from ..leases.settle import release
 from ..leases.sweep import promote, sweep
 from ..limits import check_count, check_seqs, clamp_lease
-from ..operation import Steps, operation
+from ..operation import Statements, operation
 from ..rows import Release
 
 #: Places of an unclaimed message.
 _FREE = (JobState.READY, JobState.DELAYED, JobState.DEAD)
 #: Numbers of claims looked at at once for messages that are held.
-_LOOK = 1_000
+LOOK = 1_000
 _LAST = 2**63 - 1
 
 
@@ -34,6 +34,8 @@ class Message(NamedTuple):
     claim: int | None
     age: int
     position: int
+    #: Of a task.
+    name: str | None
 
     @property
     def data(self) -> Any:
@@ -49,7 +51,7 @@ class End(NamedTuple):
 
 
 class LiveClaim(NamedTuple):
-    """A claim that is not over, with what it still holds; ``age`` in whole seconds since it was made or renewed."""
+    """A live claim with its messages; ``age`` in whole seconds since it was made or renewed."""
 
     id: int
     node: str
@@ -61,13 +63,13 @@ class LiveClaim(NamedTuple):
 @operation
 def list_messages(
     queue_id: int, *, after: int = 0, size: int = 10, without: str | None = None, leased: bool = False
-) -> Steps[list[Message]]:
+) -> Statements[list[Message]]:
     """List messages in order, oldest first, behind position ``after``."""
     size = check_count(size, "size", conf.settings.MAX_PAGE, 1)
     yield from sweep([queue_id])
     yield from promote([queue_id])
     found: list[Message] = []
-    asked = {"queue": queue_id, "after": after, "origin": without, "look": _LOOK}
+    asked = {"queue": queue_id, "after": after, "origin": without, "look": LOOK}
     rows = yield "message_list", {**asked, "size": size, "held": after if leased else None, "upto": None}
     upto = _LAST
     while rows:
@@ -86,15 +88,15 @@ def list_messages(
 
 
 @operation
-def get_messages(queue_id: int, seqs: Sequence[int]) -> Steps[list[Message]]:
-    """Read messages by number, claimed or not; what is not there is left out."""
+def get_messages(queue_id: int, seqs: Sequence[int]) -> Statements[list[Message]]:
+    """Read messages by number, claimed or not; missing ones are left out."""
     rows = yield "message_get", {"queue": queue_id, "seqs": arrays.integers(check_seqs(seqs))}
     found = [Message._make(row) for row in rows]
     return (yield from payloads.steps(found, payloads.ONLY_DATA))
 
 
 @operation
-def delete_messages(queue_id: int, seqs: Sequence[int]) -> Steps[list[int]]:
+def delete_messages(queue_id: int, seqs: Sequence[int]) -> Statements[list[int]]:
     """Delete unclaimed messages; return the numbers of those that went."""
     wanted = check_seqs(seqs)
     gone = yield from remove_steps(queue_id, wanted, _FREE, reason="deleted")
@@ -105,25 +107,25 @@ def delete_messages(queue_id: int, seqs: Sequence[int]) -> Steps[list[int]]:
 
 
 @operation
-def get_ends(queue_id: int) -> Steps[tuple[End, End] | None]:
+def get_ends(queue_id: int) -> Statements[tuple[End, End] | None]:
     """Return the oldest and the newest message; ``None`` if there are none."""
     ends = [End._make(row) for row in (yield "message_ends", {"queue": queue_id})]
     return (ends[0], ends[1]) if len(ends) == 2 else None
 
 
 @operation
-def get_claim(queue_id: int, claim: int) -> Steps[LiveClaim | None]:
-    """Read a live claim and what it still holds; ``None`` if it is over."""
+def get_claim(queue_id: int, claim: int) -> Statements[LiveClaim | None]:
+    """Read a live claim with its messages; ``None`` if it is over."""
     held = yield "claim_get", {"queue": queue_id, "claim": claim}
     if not held:
         return None
-    messages = [Message._make((seq, *stored, claim, age, seq)) for _, _, _, seq, *stored, age in held]
+    messages = [Message._make((seq, *stored, claim, age, seq, name)) for _, _, _, seq, *stored, age, name in held]
     complete = yield from payloads.steps(messages, payloads.ONLY_DATA)
     return LiveClaim._make((claim, *held[0][:3], complete))
 
 
 @operation
-def renew_claim(queue_id: int, claim: int, ttl_ms: int, grace_ms: int | None = None) -> Steps[int]:
+def renew_claim(queue_id: int, claim: int, ttl_ms: int, grace_ms: int | None = None) -> Statements[int]:
     """Set the length of a live claim anew, from now; return how many jobs it still holds, 0 if it is over."""
     length = {"ttl_ms": clamp_lease(ttl_ms), "grace_ms": grace_ms}
     ((holds,),) = yield "claim_renew", {"queue": queue_id, "claim": claim, **length}
@@ -131,7 +133,7 @@ def renew_claim(queue_id: int, claim: int, ttl_ms: int, grace_ms: int | None = N
 
 
 @operation
-def release_claim(queue_id: int, claim: int, *, project: str = "") -> Steps[int]:
+def release_claim(queue_id: int, claim: int, *, project: str = "") -> Statements[int]:
     """Give back at once all that a claim still holds; return how many."""
     for node, seqs in (yield "claim_seqs", {"queue": queue_id, "claim": claim}):
         settled = yield from release([Release(seq, claim, 0) for seq in seqs], node, project=project)

@@ -15,7 +15,7 @@ from ..jobs.enqueue import enqueue
 from ..jobs.remove import remove_steps
 from ..leases.sweep import expire
 from ..limits import MAX_KEY_BYTES, MAX_SEQ, MAX_TAG_BYTES, check_integer, check_place, check_text
-from ..operation import BEGIN, Steps, operation
+from ..operation import BEGIN, Statements, operation
 from ..queues.presets import Definition, define
 from ..queues.queues import QueueInfo, make, require
 from ..queues.stats import Counts, counts
@@ -78,8 +78,8 @@ class State:
 
 
 @operation
-def look(topic: str, *, project: str = "", leases: bool = False) -> Steps[TopicLook]:
-    """Read what a call on a topic has to know of it first."""
+def look(topic: str, *, project: str = "", leases: bool = False) -> Statements[TopicLook]:
+    """Read the facts of a topic that its calls need."""
     check_place(project, topic)
     rows = yield "topic_look", {"project": project, "topic": topic}
     if not rows:
@@ -91,15 +91,15 @@ def look(topic: str, *, project: str = "", leases: bool = False) -> Steps[TopicL
 
 
 @operation
-def topics_there(topics: Sequence[str], *, project: str = "") -> Steps[set[str]]:
-    """Return those of these topics that exist."""
+def topics_there(topics: Sequence[str], *, project: str = "") -> Statements[set[str]]:
+    """Return the topics that exist."""
     check_place(project, *topics)
     rows = yield "topic_names", {"project": project, "names": arrays.texts(topics)}
     return {name for (name,) in rows}
 
 
 @operation
-def state(topic: str, *, project: str = "") -> Steps[State]:
+def state(topic: str, *, project: str = "") -> Statements[State]:
     """Return where a topic stands. Reads some thousand entries at most, whatever the backlog."""
     info = yield from require(project, topic, leases=False)
     stands = yield from _stands(project, topic)
@@ -112,7 +112,7 @@ def state(topic: str, *, project: str = "") -> Steps[State]:
     return State(info, found, stands.head_seq, stands.earliest_seq, stands.last_write_at, count, total)
 
 
-def _stands(project: str, topic: str) -> Steps[_Stands]:
+def _stands(project: str, topic: str) -> Statements[_Stands]:
     bounds = {"cap": min(conf.settings.COUNT_CAP, MAX_SIZED), "look": LOOK}
     rows = yield "topic_state", {"project": project, "topic": topic, **bounds}
     if not rows:
@@ -123,7 +123,7 @@ def _stands(project: str, topic: str) -> Steps[_Stands]:
 @operation
 def drop(
     topic: str, *, project: str = "", before: int | None = None, tag: str | None = None, tag_prefix: str | None = None
-) -> Steps[int]:
+) -> Statements[int]:
     """Remove records of a topic for good, leased ones too: their acks are skipped afterwards."""
     if before is None and tag is None and tag_prefix is None:
         raise InvalidOption("say which records to remove: below a number, or by tag.")
@@ -164,7 +164,7 @@ def write(
     project: str = "",
     key: str | None = None,
     create: Mapping[str, Any] | None = None,
-) -> Steps[Written]:
+) -> Statements[Written]:
     """Append records to a topic, all or none."""
     if key is not None:
         check_text(key, "the idempotency key", MAX_KEY_BYTES)
@@ -180,7 +180,7 @@ def write(
     return Written(seqs, created, deduped)
 
 
-def _append(topic: str, jobs: Sequence[NewJob], project: str, key: str | None) -> Steps[tuple[list[int], bool]]:
+def _append(topic: str, jobs: Sequence[NewJob], project: str, key: str | None) -> Statements[tuple[list[int], bool]]:
     adding = enqueue(topic, jobs, project=project, create=False)
     found = (yield from look(topic, project=project)) if key is not None else None
     if key is None or found is None or not found.idempotency_window_ms:

@@ -1,4 +1,4 @@
-"""The page that Prometheus reads: figures of the queues, with the keys and scopes of the other doors.
+"""The page that Prometheus reads: figures of the queues, with the keys and scopes of the other APIs.
 
-It imports what the doors share and the package's `metrics`. Start at `urls.py`.
+It imports what the APIs share and the package's `metrics`. Start at `urls.py`.
 """

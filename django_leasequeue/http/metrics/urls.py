@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
 from django.core.exceptions import ImproperlyConfigured
 from django.http import HttpResponse
 from django.urls import path
@@ -11,11 +14,15 @@ from ... import conf
 from ...engine.outage import passes
 from ...engine.queues import routing
 from ...metrics import load_extra
-from ...metrics.figures import DatabaseLook, last_look, look
-from ...metrics.prometheus import exposition, families, of_each, pools
-from ..access import PROJECTS, READ
+from ...metrics.figures import DatabaseFigures, last_look, look
+from ...metrics.prometheus import exposition, families, of_each, pools, streams
+from ..access import METRICS, PROJECTS
+from ..backlog import backlogs
 from ..errors import ApiError
 from ..views import ApiView
+
+if TYPE_CHECKING:
+    from prometheus_client import Metric
 
 
 class MetricsView(ApiView):
@@ -38,7 +45,7 @@ class MetricsView(ApiView):
         if len(aliases) == 1:
             found = [*families(await self._look(aliases[0]), sees)]
         else:
-            looks: dict[str, DatabaseLook | None] = {}
+            looks: dict[str, DatabaseFigures | None] = {}
             for alias in aliases:
                 try:
                     looks[alias] = await self._look(alias)
@@ -47,14 +54,20 @@ class MetricsView(ApiView):
                         raise
                     looks[alias] = None
             found = [*of_each(looks, sees)]
-        body, content_type = exposition([*found, *pools()], request.META.get("HTTP_ACCEPT", ""))
+        body, content_type = exposition([*found, *pools(), *_streams()], request.META.get("HTTP_ACCEPT", ""))
         return HttpResponse(body, content_type=content_type, headers={"Content-Length": str(len(body))})
 
-    get.scopes = frozenset({READ})  # type: ignore[attr-defined]  # as ``endpoint`` does
+    get.scopes = frozenset({METRICS})  # type: ignore[attr-defined]  # as ``endpoint`` does
 
-    async def _look(self, alias: str) -> DatabaseLook:
+    async def _look(self, alias: str) -> DatabaseFigures:
         memory, most = last_look(alias), conf.settings.METRICS.MAX_QUEUES
         return memory.recall() or memory.keep(await self.runner.on(alias).run(look(memory.log, most)))
+
+
+def _streams() -> Iterator[Metric]:
+    found = [backlog for _, backlog in backlogs.items()]
+    figures = zip(*((len(each.streams), each.bytes, each.slow) for each in found), strict=True)
+    return streams(*map(sum, figures)) if found else streams(0, 0, 0)
 
 
 app_name = "leasequeue_metrics"

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from inspect import signature
-from typing import Annotated, Any, NotRequired, TypedDict
+from typing import Annotated, Any, NotRequired, TypedDict, Unpack
 
 from rest_framework.request import Request
 
@@ -24,9 +24,10 @@ from ...engine.topics.topics import TopicLook, look
 from ...enums import Durability
 from ...exceptions import InvalidOption, QueueNotFound
 from .. import payload, schema
+from ..access import Access
 from ..auth import require
 from ..errors import ApiError
-from ..fields import Json, storable
+from ..fields import STORABLE, Json, storable
 from ..schema import F, Parameter
 from ..views import MAX_WARNINGS, ApiView, T
 
@@ -49,7 +50,29 @@ class TopicFigures:
 
 _kept: process.Memory[tuple[str, str, str], TopicFigures] = process.Memory()
 
-#: A name of a topic; other doors allow more.
+
+class Changed(TypedDict, total=False):
+    """The changes of a call to a topic's counters; ``recount``: the topic has to be counted anew."""
+
+    ready: int
+    in_flight: int
+    count: int
+    recount: bool
+
+
+def note_figures(using: str, project: str, topic: str, **changed: Unpack[Changed]) -> TopicFigures | None:
+    """Note on the counters of a topic that are kept what this process has changed, and return them."""
+    kept = _kept.get((using, project, topic))
+    if kept is not None:
+        kept.ready = max(0, kept.ready + changed.get("ready", 0))
+        kept.in_flight = max(0, kept.in_flight + changed.get("in_flight", 0))
+        kept.count = max(0, kept.count + changed.get("count", 0))
+        if changed.get("recount"):
+            kept.until = 0.0
+    return kept
+
+
+#: A name of a topic; other APIs allow more.
 NAME_PATTERN = "^[A-Za-z0-9][A-Za-z0-9._:-]{0,254}$"
 _NAME = re.compile(NAME_PATTERN.removesuffix("$") + r"\Z")
 
@@ -141,19 +164,14 @@ class TopicView(ApiView):
         value, took = await self.runner.run_flushed(operation, large=self.large)
         return value, max(round(took, 3), 0.001)
 
-    async def figures(
-        self, topic: str, *, ready: int = 0, in_flight: int = 0, count: int = 0, drained: bool = False
-    ) -> TopicFigures:
+    async def figures(self, topic: str, *, drained: bool = False, **changed: Unpack[Changed]) -> TopicFigures:
         """Return the topic's counters after this call, which changed them so; an expensive count is kept for a moment.
 
-        ``drained``: the call took all that it could, so what is kept as ready beyond that is elsewhere (dead, say).
+        ``drained``: the call took all that it could, so what is kept as ready beyond that is elsewhere.
         """
         place = (self.runner.using, self.project, topic)
-        kept = _kept.get(place)
+        kept = note_figures(*place, **changed)
         if kept is not None:
-            kept.ready = max(0, kept.ready + ready)
-            kept.in_flight = max(0, kept.in_flight + in_flight)
-            kept.count = max(0, kept.count + count)
             if kept.counting or (time.monotonic() < kept.until and not (drained and kept.ready)):
                 return kept
             kept.counting = True
@@ -204,7 +222,7 @@ class Envelope(TypedDict):
 
 
 def endpoint(name: str, summary: str, *, parameters: Sequence[Parameter] = (), **said: Any) -> Callable[[F], F]:
-    """Say all of one operation of this door (``schema.endpoint``): its topic is a parameter, its module its ``tag``."""
+    """Say all of one operation of this API (``schema.endpoint``): its topic is a parameter, its module its ``tag``."""
 
     def apply(method: F) -> F:
         given = [TOPIC, *parameters] if "topic" in signature(method).parameters else parameters
@@ -218,7 +236,10 @@ TOPIC = Parameter(
     "topic", {"type": "string", "pattern": NAME_PATTERN, "maxLength": 255}, "The topic's name.", where="path"
 )
 NODE = Parameter(
-    "node", {"type": "string", "minLength": 1, "maxLength": MAX_NODE_BYTES}, "The worker's name.", required=True
+    "node",
+    {"type": "string", "minLength": 1, "maxLength": MAX_NODE_BYTES, "pattern": STORABLE},
+    "The worker's name.",
+    required=True,
 )
 TOKEN = Parameter("token", {"type": "string"}, "The key, for browsers only: addresses end up in logs.")
 
@@ -281,15 +302,16 @@ def leased(job: LeasedJob) -> LeasedRecord:
     return answer
 
 
-def record(row: TopicRecord, *, tags: bool = True, meta: bool = True) -> Record:
-    """Return a record as diff and watch give it."""
-    answer: Record = {"$seq": row.seq, "$ts": milliseconds(row.created_at), "data": payload.raw(row.data_json)}
+def record(row: TopicRecord, topic: str, access: Access, *, tags: bool = True, meta: bool = True) -> Record:
+    """Return a record as diff and watch give it to a caller."""
+    data = access.show(row.data_json, task=row.name, queue=topic)
+    answer: Record = {"$seq": row.seq, "$ts": milliseconds(row.created_at), "data": data}
     if tags and row.tag is not None:
         answer["$tag"] = row.tag
     if row.origin is not None:
         answer["$node"] = row.origin
     if meta and row.meta_json is not None:
-        answer["meta"] = payload.raw(row.meta_json)
+        answer["meta"] = access.show(row.meta_json, task=row.name, queue=topic, kind="meta")
     return answer
 
 

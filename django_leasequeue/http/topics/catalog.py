@@ -19,13 +19,26 @@ from ...enums import Durability, PriorityOrder
 from ...exceptions import InvalidOption, QueueNotFound
 from ..access import ADMIN, DELETE, READ
 from ..errors import ApiError
-from ..fields import OPTIONAL, Body, Boolean, Field, Integer, Parsed, Text, Word
+from ..fields import OPTIONAL, STORABLE, Body, Boolean, Field, Integer, Parsed, Text, Word
 from ..schema import CURSOR, Parameter, page_size, switch
 from ..views import ApiView
-from .base import CONFIG_FIELDS, Config, Count, OfTopic, TopicView, check_name, endpoint, milliseconds, to_config
+from .base import (
+    CONFIG_FIELDS,
+    NAME_PATTERN,
+    Config,
+    Count,
+    OfTopic,
+    TopicView,
+    check_name,
+    endpoint,
+    milliseconds,
+    to_config,
+)
 from .fields import invalid
 
-_PREFIX = Parameter("prefix", {"type": "string", "maxLength": MAX_QUEUE_BYTES}, "Only names that begin so.")
+_PREFIX = Parameter(
+    "prefix", {"type": "string", "maxLength": MAX_QUEUE_BYTES, "pattern": STORABLE}, "Only names that begin so."
+)
 _PAGE_SIZE = page_size(100)
 _IF_EMPTY = switch("if_empty", False, "Refuse while it has records.")
 
@@ -75,7 +88,14 @@ class ConfigBody(Body):
 
     durable = Boolean(default=False, help_text="Short for durability fsync.")
     durability = Word(tuple(Durability.values), help_text="What a commit waits for; wins over durable.", **OPTIONAL)
-    dead_letter = Text(high=255, required=False, allow_null=True, default=None, help_text="A topic; null: none.")
+    dead_letter = Text(
+        high=255,
+        pattern=f"^(?!self$){NAME_PATTERN.removeprefix('^')}",
+        required=False,
+        allow_null=True,
+        default=None,
+        help_text="A topic; null: none.",
+    )
     priority_order = Word(
         tuple(PriorityOrder.values),
         default="none",

@@ -16,7 +16,7 @@ from ...engine.metadata import MAX_TAGS, TAG_NAME, check_meta, check_tags
 from ...engine.topics.log import MAX_NODES
 from ...exceptions import InvalidOption
 from .. import payload
-from ..fields import Json, Parsed, storable
+from ..fields import STORABLE, Json, Parsed, storable, whole
 from .base import NAME_PATTERN, check_name
 
 MAX_META_BYTES = 16_384
@@ -26,7 +26,7 @@ MAX_PRIORITY = 32_767
 _LEASE_ID = re.compile(r"lease_[0-9a-f]{1,64}\Z")
 SEQ: Json = {"type": "integer", "minimum": 0, "maximum": MAX_SEQ}
 LEASE_ID: Json = {"type": "string", "pattern": "^lease_[0-9a-f]{1,64}$"}
-NODE: Json = {"type": "string", "minLength": 1, "maxLength": MAX_NODE_BYTES}
+NODE: Json = {"type": "string", "minLength": 1, "maxLength": MAX_NODE_BYTES, "pattern": STORABLE}
 NO_TOKEN = 0
 
 
@@ -65,9 +65,10 @@ def _record(number: int, item: Any) -> NewJob:
 
 
 def _whole(where: str, value: Any, low: int, high: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+    number = whole(value)
+    if number is None or not low <= number <= high:
         raise invalid(f"{where} must be an integer from {low} to {high}.")
-    return value
+    return number
 
 
 def _short(where: str, value: Any, high: int) -> str:
@@ -77,6 +78,8 @@ def _short(where: str, value: Any, high: int) -> str:
 
 
 def _tags(where: str, tags: Any) -> dict[str, Any]:
+    if isinstance(tags, dict):
+        tags = {name: value if (number := whole(value)) is None else number for name, value in tags.items()}
     try:
         check_tags(tags)
     except InvalidOption as error:
@@ -99,7 +102,8 @@ def _meta(where: str, meta: Any) -> dict[str, Any]:
 
 
 def _text(high: int, **about: str) -> tuple[Json, Callable[[str, Any], Any]]:
-    return {"type": ["string", "null"], "minLength": 1, "maxLength": high, **about}, partial(_short, high=high)
+    size = {"minLength": 1, "maxLength": high, "pattern": STORABLE}
+    return {"type": ["string", "null"], **size, **about}, partial(_short, high=high)
 
 
 def _number(low: int, high: int, said: str) -> tuple[Json, Callable[[str, Any], Any]]:
@@ -109,7 +113,10 @@ def _number(low: int, high: int, said: str) -> tuple[Json, Callable[[str, Any], 
 
 _TAGS: Json = {
     "type": ["object", "null"], "maxProperties": MAX_TAGS, "propertyNames": {"pattern": TAG_NAME},
-    "additionalProperties": {"type": ["string", "integer", "boolean"], "minLength": 1, "maxLength": MAX_TAG_BYTES},
+    "additionalProperties": {
+        "type": ["string", "integer", "boolean"], "minLength": 1, "maxLength": MAX_TAG_BYTES, "pattern": STORABLE,
+        "minimum": -(2**63), "maximum": 2**63 - 1,
+    },
     "description": "Names and values to find the job by; it has them as `$tags` in its `meta`. An extension.",
 }  # fmt: skip
 _META: Json = {
@@ -141,10 +148,12 @@ def _records(data: Any) -> list[NewJob]:
 
 def _seqs(data: Any) -> list[int]:
     seqs = _batch("seqs", data, "of at least one number, as a claim gave them", least=1)
-    for seq in seqs:
-        if isinstance(seq, bool) or not isinstance(seq, int) or not 0 <= seq <= MAX_SEQ:
-            raise invalid(f"seqs must be integers from 0 to {MAX_SEQ}; there is {str(seq)[:40]!r}.")
-    return seqs
+    numbers = [whole(seq) for seq in seqs]
+    found = [number for number in numbers if number is not None and 0 <= number <= MAX_SEQ]
+    if len(found) < len(seqs):
+        wrong = next(seq for seq, number in zip(seqs, numbers, strict=True) if number not in found)
+        raise invalid(f"seqs must be integers from 0 to {MAX_SEQ}; there is {str(wrong)[:40]!r}.")
+    return found
 
 
 def parse_lease(lease_id: Any) -> tuple[int, int]:
@@ -184,7 +193,7 @@ def _starts(data: Any) -> dict[str, int]:
             check_name(name)
         except InvalidOption as error:
             raise invalid(str(error)) from error
-        _whole(f"topics.{name}", seq, 0, MAX_SEQ)
+        data[name] = _whole(f"topics.{name}", seq, 0, MAX_SEQ)
     return data
 
 

@@ -7,27 +7,29 @@ statement looks which leases still stand, and one deals jobs to every stream tha
 from __future__ import annotations
 
 import asyncio
-import itertools
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable
 from contextlib import suppress
+from itertools import chain
 from math import inf
 from typing import TYPE_CHECKING, Any
 
 from ... import engine
 from ...engine import LeasedJob, Release
 from ...engine.leases.cohort import Claimer, deal
-from ...engine.leases.sweep import Standing, next_due, still_held
+from ...engine.leases.sweep import next_due, still_held
 from ...engine.outage import passes
 from ...engine.topics.topics import TopicLook, look
 from ...exceptions import NotAQueue, QueueNotFound
-from ...models import JobFlag
 from ...notify import Watch, get_listener
+from ..access import HOLDS_TASKS
+from ..backlog import STREAM_BYTES
 from ..errors import logger
-from ..streaming import Stream, frame, in_background, outage, within
+from ..streaming import in_background, outage, within
 from ..views import RequestRunner
-from .base import leased
+from .base import note_figures
 from .leases import claim_together, load_large
+from .work_stream import WorkStream
 
 if TYPE_CHECKING:
     from .streams import StreamRegistry
@@ -44,75 +46,9 @@ SECOND_LOOK = 0.4
 #: Seconds that this process stays announced as waiting after the last free place was taken: producers pay a NOTIFY.
 LINGER = 1.0
 
-_numbers = itertools.count(1)
 
-
-class WorkStream(Stream):
-    """One worker's stream, which may hold ``size`` jobs at once."""
-
-    def __init__(
-        self, hub: WorkHub, node: str, size: int, lease_ms: int | None, recheck: Callable[[], Awaitable[Any]]
-    ) -> None:
-        super().__init__(recheck)
-        self.number = next(_numbers)
-        self._hub = hub
-        self.claimer = Claimer(node, size, lease_ms, f"{hub.channel}:{self.number}")
-        #: seq -> token, and when it ends by this process's clock.
-        self.held: dict[int, int] = {}
-        #: Whether it waits in a cohort.
-        self.joining = False
-        self._paced_until = 0.0
-        self.ends: dict[int, float] = {}
-        #: seq -> lease id, of jobs of workflows: these can be cancelled while the client has them.
-        self.members: dict[int, str] = {}
-
-    @property
-    def free(self) -> int:
-        return self.claimer.size - len(self.held)
-
-    @property
-    def hungry(self) -> bool:
-        return super().hungry and time.monotonic() >= self._paced_until
-
-    def opened(self) -> None:
-        self._hub.enter(self)
-
-    def advise_pace(self, message: str, seconds: float) -> None:
-        """Say once that requests are refused, and send no job until they are taken again: its ack would be refused."""
-        now = time.monotonic()
-        if now >= self._paced_until:
-            self._paced_until = now + seconds
-            self.push(frame("error", {"code": 429, "message": message, "retry_after_ms": round(seconds * 1000)}))
-            asyncio.get_running_loop().call_later(seconds, self._hub.wake)
-
-    def wants(self) -> None:
-        self._hub.wake()
-
-    def left(self) -> Awaitable[Any] | None:
-        return self._hub.leave(self)
-
-    def give(self, topic: str, jobs: Iterable[LeasedJob]) -> None:
-        now = time.monotonic()
-        for job in jobs:
-            self.held[job.seq] = job.token
-            self.ends[job.seq] = now + job.deadline_epoch - job.claimed_epoch
-            answer = leased(job)
-            if job.flags & JobFlag.FLOW:
-                self.members[job.seq] = answer["lease_id"]
-            self.push(frame("job", {"topic": topic, **answer}, str(job.seq)))
-
-    def keep(self, topic: str, asked: Iterable[int], standing: dict[int, Standing]) -> None:
-        """Forget those of the leases asked about that do not stand any more; announce the cancelled ones, once each."""
-        now = time.monotonic()
-        for seq in asked:
-            if seq not in standing:
-                self.held.pop(seq, None)
-                self.ends.pop(seq, None)
-                self.members.pop(seq, None)
-                continue
-            self.ends[seq] = now + standing[seq].seconds
-            if standing[seq].cancelled and (lease_id := self.members.pop(seq, None)) is not None:
-                self.push(frame("cancel", {"topic": topic, "$seq": seq, "lease_id": lease_id}))
+def _size(job: LeasedJob) -> int:
+    return len(job.data_json or "") + len(job.meta_json or "")
 
 
 class WorkHub:
@@ -139,6 +75,8 @@ class WorkHub:
         self._more = True
         #: Counts what happened, so that a deal can tell whether its end is still the truth.
         self._news = 0
+        #: Bytes of the largest payload, of late.
+        self._largest = 1_024
         self._loop = asyncio.get_running_loop()
 
     def enter(self, stream: WorkStream) -> None:
@@ -191,6 +129,7 @@ class WorkHub:
         releases = [Release(seq, token, 0) for seq, token in held.items()]
         try:
             await self._runner.run(engine.release(releases, node, project=self._project, unstarted=unstarted))
+            note_figures(self._runner.using, self._project, self._topic, recount=True)
         except Exception as error:
             trace = None if passes(error) else error
             logger.warning("The leases of a stream could not be released, they expire: %s", error, exc_info=trace)
@@ -290,16 +229,25 @@ class WorkHub:
         found = await self._runner.run(look(self._topic, project=self._project, leases=True))
         if found.id != self.queue_id:
             raise QueueNotFound(self._topic, self._project)
-        claimers = [stream.claimer._replace(size=stream.free) for stream in takers]
         self._dealt_at = time.monotonic()
+        backlog = takers[0].backlog
+        room = min(len(takers) * STREAM_BYTES, max(backlog.room, STREAM_BYTES))
+        with backlog.reserved(takers, room) as reserved:
+            if reserved:
+                await self._deal_within(room, found, takers)
+
+    async def _deal_within(self, room: int, found: TopicLook, takers: list[WorkStream]) -> None:
         if found.claim_jitter_ms:
             # Others who want jobs while the window is open join as well: do not wait here.
             for stream in takers:
                 stream.joining = True
+            fitting = max(1, STREAM_BYTES // self._largest)
+            claimers = [stream.claimer._replace(size=min(stream.free, fitting)) for stream in takers]
             in_background(self._deal_together(found, takers, claimers))
             return
         news = self._news
-        hands = await self._runner.run(deal(self._topic, claimers, project=self._project))
+        claimers = [stream.claimer._replace(size=stream.free) for stream in takers]
+        hands = await self._runner.run(deal(self._topic, claimers, project=self._project, most=(STREAM_BYTES, room)))
         hands = await load_large(self._runner, self._project, claimers, hands)
         await self._give(takers, claimers, hands, news)
 
@@ -321,15 +269,23 @@ class WorkHub:
     ) -> None:
         outage.ends(self)
         wanted = given = 0
+        sizes = [[_size(job) for job in jobs] for jobs in hands]
+        self._largest = max(self._largest // 2, 1_024, *chain(*sizes))
+        # A hand that another job might not have fitted into says nothing of the queue.
+        cut = any(sum(each) + self._largest > STREAM_BYTES for each in sizes)
         for stream, claimer, jobs in zip(takers, claimers, hands, strict=True):
             wanted, given = wanted + claimer.size, given + len(jobs)
-            if stream.closed:
+            refused = not stream.access.may_claim(jobs)
+            if refused:
+                stream.end(stream.error(403, HOLDS_TASKS))
+            if stream.closed or refused:
                 if jobs:
                     held = {job.seq: job.token for job in jobs}
                     in_background(self._release(claimer.node, held, unstarted=True))
             else:
                 stream.give(self._topic, jobs)
-        if given < wanted and news == self._news:
+                note_figures(self._runner.using, self._project, self._topic, ready=-len(jobs), in_flight=len(jobs))
+        if given < wanted and not (given and cut) and news == self._news:
             # Drained, until something happens.
             self._more = False
             due = await self._runner.run(next_due(self.queue_id))

@@ -12,12 +12,14 @@ from rest_framework.request import Request
 from ... import engine
 from ...conf import process
 from ...engine import Ending, LeasedJob, Operation, Outcome, Settled
-from ...engine.leases.claim import claim_steps, load_hands
+from ...engine.leases.claim import ClaimOptions, claim_steps
 from ...engine.leases.cohort import Claimer, deal_cohort, join, leave, take
-from ...engine.leases.settle import result_too_large
+from ...engine.leases.finish import result_too_large
+from ...engine.leases.loading import load_hands
 from ...engine.limits import MAX_BATCH, MAX_DELAY_MS, MAX_LEASE_MS, MAX_SPAN_MS, MAX_TAG_BYTES, MIN_LEASE_MS
 from ...engine.payloads import result_limit
 from ...engine.topics.topics import TopicLook
+from ...enums import JobState
 from .. import payload
 from ..access import READ, WRITE
 from ..errors import logger
@@ -25,7 +27,7 @@ from ..fields import OPTIONAL, Body, Integer, NodeName, Text
 from ..schema import schema_of
 from ..streaming import in_background
 from ..views import RequestRunner
-from .base import Count, LeasedRecord, OfTopic, Seqs, Time, TopicView, endpoint, leased, milliseconds
+from .base import Count, LeasedRecord, OfTopic, Seqs, Time, TopicView, endpoint, leased, milliseconds, note_figures
 from .fields import NO_TOKEN, JobSeqs, LeaseIds, Results, one_each
 
 _ERRORS: dict[int, list[str]] = {404: ["topic_not_found"], 409: ["not_a_queue"]}
@@ -63,8 +65,7 @@ async def claim_together(
         try:
             await runner.run(leave(waiters, project=project))
         except Exception as error:  # noqa: BLE001  (most often the database is gone: its stack says nothing more)
-            reason = " ".join(str(error).split())
-            logger.warning("A cohort could not be left; what it was dealt comes back when its leases end: %s", reason)
+            logger.warning("A cohort could not be left; what it was dealt comes back when its leases end: %s", error)
 
     try:
         await asyncio.sleep(joined.wait_ms / 1000)
@@ -76,7 +77,9 @@ async def claim_together(
             dealt = await runner.run(take(waiters))
             missing = [waiter for waiter in waiters if waiter not in dealt]
             if missing:
-                dealt = dealt | await runner.run(deal_cohort(topic, found, missing, project=project))
+                own = await runner.run(deal_cohort(topic, found, missing, project=project))
+                note_figures(runner.using, project, topic, recount=own.aside > 0)
+                dealt = dealt | own.hands
     except BaseException:  # (the client went away: nothing stays leased)
         in_background(give_back())
         raise
@@ -129,17 +132,21 @@ class ClaimView(TopicView):
         # claims gather in a window, or no queue at all. What is dealt after a window has any tag: a claim of one tag
         # does not wait for it.
         tag, untagged = body.get("tag"), body.get("tag") is None
-        steps = claim_steps(
-            topic, node, size, project=self.project, lease_ms=lease_ms, tag=tag, skip_coalesced=untagged, strict=False
-        )
-        jobs = await self.run(steps)
+        aside: list[int] = []
+        options: ClaimOptions = {
+            "lease_ms": lease_ms, "tag": tag, "aside": aside, "skip_coalesced": untagged, "strict": False
+        }  # fmt: skip
+        jobs = await self.run(Operation(claim_steps, [topic], node, size, self.project, **options))
         if not jobs:
             found = await self.look(topic, leases=True)
             if found.claim_jitter_ms and untagged:
                 claimers = [Claimer(node, size, lease_ms)]
                 (jobs,) = await claim_together(self.runner, self.project, topic, found, claimers)
+        await self.check_claimed(jobs, node)
         count = len(jobs)
-        figures = await self.figures(topic, ready=-count, in_flight=count, drained=untagged and count < size)
+        figures = await self.figures(
+            topic, ready=-count, in_flight=count, recount=any(aside), drained=untagged and count < size
+        )
         answer = Claimed(topic=topic, claimed=[leased(job) for job in jobs], count=count, ready=figures.ready)
         return self.answer(answer, performance={"throttle_wait_ms": 0.0})
 
@@ -251,6 +258,9 @@ class AckView(SettleView):
         return self.answer(answer, performance={"fsync_ms": fsync_ms})
 
 
+_READY, _DEAD = JobState.READY.label, JobState.DEAD.label
+
+
 class NackBody(SettleBody):
     """The jobs to give back."""
 
@@ -273,7 +283,8 @@ class NackView(SettleView):
         operation = engine.nack(seqs, node, delay_ms=delay_ms, tokens=tokens, project=self.project, queue=topic)
         settled, _ = await self.settle(topic, operation)
         nacked, skipped = len(settled.ok), settled.skipped
-        now = await self.figures(topic, ready=0 if delay_ms else nacked, in_flight=-nacked)
+        where = [settled.released[seq].state for seq in settled.ok]
+        now = await self.figures(topic, ready=where.count(_READY), in_flight=-nacked, recount=_DEAD in where)
         answer = Nacked(topic=topic, nacked=nacked, skipped=skipped, ready=now.ready, in_flight=now.in_flight)
         return self.answer(answer)
 

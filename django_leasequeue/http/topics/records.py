@@ -24,10 +24,12 @@ from ..schema import Parameter, switch
 from .base import Count, OfTopic, Record, Seqs, Tombstone, TopicView, endpoint, record, tombstone
 from .catalog import ConfigBody, ConfigField, TopicItemView
 from .fields import RECORD_FIELDS, Nodes, Records, invalid
-from .watching import read_page
+from .reading import read_page
 
 _RETURN_SEQS = switch("return_seqs", True, "Whether `seqs` is wanted.")
-_KEY = Parameter("Idempotency-Key", {"type": "string", "maxLength": MAX_KEY_BYTES}, "As in the body.", where="header")
+_KEY = Parameter(
+    "Idempotency-Key", {"type": "string", "minLength": 1, "maxLength": MAX_KEY_BYTES}, "As in the body.", where="header"
+)
 #: The longest wait of a long-poll; records of one read, where MAX_PAGE allows so many.
 MAX_WAIT_MS, MAX_READ = 30_000, 1_000
 _ERRORS = {404: ["topic_not_found"]}
@@ -192,7 +194,7 @@ class DiffView(TopicView):
         return self.answer(
             Diff(
                 topic=topic,
-                records=[record(row, tags=tags, meta=meta) for row in page.records],
+                records=[record(row, topic, self.access, tags=tags, meta=meta) for row in page.records],
                 next_from_seq=page.cursor,
                 head_seq=page.head_seq,
                 caught_up=not lag,
@@ -206,6 +208,13 @@ class DiffView(TopicView):
 
 class DropBody(Body):
     """Which records to delete; both conditions together narrow each other."""
+
+    also = {
+        "anyOf": [
+            {"required": ["before_seq"], "properties": {"before_seq": {"type": "integer"}}},
+            {"required": ["match"], "properties": {"match": {"type": "string"}}},
+        ]
+    }
 
     before_seq = Integer(help_text="Only records with a lower number.", **OPTIONAL)
     match = Text(
@@ -243,5 +252,5 @@ class DropView(TopicView):
             prefix, tag = tag[:-1], None
         operation = drop(topic, project=self.project, before=body.get("before_seq"), tag=tag, tag_prefix=prefix)
         deleted, fsync_ms = await self.run_durably(topic, operation)
-        count = (await self.figures(topic, count=-deleted)).count
+        count = (await self.figures(topic, count=-deleted, recount=deleted > 0)).count
         return self.answer(Dropped(topic=topic, deleted=deleted, count=count), performance={"fsync_ms": fsync_ms})

@@ -14,7 +14,7 @@ from ...engine.limits import MAX_KEPT_NAME_BYTES, MAX_SPAN_MS, check_seqs
 from ...engine.queues import routing
 from ...exceptions import LeaseLost
 from ..access import EMIT, READ, WRITE
-from ..fields import OPTIONAL, Anything, Body, Integer, NodeName, Text
+from ..fields import OPTIONAL, Anything, Body, Integer, Json, NodeName, Text
 from ..schema import Parameter
 from ..views import ApiView, T
 from .base import NODE, Count, OfTopic, TopicView, endpoint
@@ -26,10 +26,17 @@ _ERRORS: dict[int, list[str]] = {404: ["topic_not_found"], 409: ["not_a_queue", 
 _SEQ = Parameter("seq", SEQ, "The job.", where="path")
 _INDEX = {"type": "integer", "minimum": 0, "default": 0}
 _AFTER = Parameter("after", _INDEX, "`next` of the page before.", most=lambda: 2**31 - 1)
-_EVENT = Parameter("event", {"type": "string", "minLength": 1, "maxLength": 512}, "Its name, not `$...`.", where="path")
+#: Names of steps and of events.
+_STEP, _EVENT_NAME = r"^[^#\u0000]{1,200}(#[1-9][0-9]{0,4})?$", r"^[^$\u0000][^\u0000]*$"
+_EVENT = Parameter(
+    "event",
+    {"type": "string", "minLength": 1, "maxLength": 512, "pattern": _EVENT_NAME},
+    "Its name, not `$...`.",
+    where="path",
+)
 _NAME = Parameter(
     "name",
-    {"type": "string", "pattern": "^[^#]{1,200}(#[1-9][0-9]{0,4})?$"},
+    {"type": "string", "pattern": _STEP},
     "The step; of a repeated one with its number (`page#2`, in an address `page%232`).",
     where="path",
 )
@@ -129,15 +136,36 @@ class StepView(LeasedJobView):
         return self.answer(content, status=201 if kept.new else 200)
 
 
+def _one(name: str, kind: str, *needed: str) -> Json:
+    """Return the schema of a body that has this one of the three fields, and what it needs."""
+    others = {other: {"type": "null"} for other in ("sleep_ms", "until", "event", "timeout_ms") if other != name}
+    if name == "event":
+        del others["timeout_ms"]
+    given = {name: {"type": kind}, **{other: {"type": "string"} for other in needed}}
+    return {"required": [name, *needed], "properties": {**given, **others}}
+
+
 class SuspendBody(LeaseBody):
     """How long a job sleeps, or what it waits for; and its lease."""
 
+    also = {
+        "oneOf": [
+            _one("sleep_ms", "integer", "name"),
+            _one("until", "integer", "name"),
+            _one("event", "string"),
+        ]
+    }
     name = Text(
-        high=MAX_KEPT_NAME_BYTES, help_text="Of the sleep or the wait, as of a step. Default: of its event.", **OPTIONAL
+        high=MAX_KEPT_NAME_BYTES,
+        pattern=_STEP,
+        help_text="Of the sleep or the wait, as of a step. Default: of its event.",
+        **OPTIONAL,
     )
     sleep_ms = Integer(high=MAX_SPAN_MS, help_text="It sleeps so long.", **OPTIONAL)
     until = Integer(high=MAX_TIME_MS, help_text="Or until this time, milliseconds since the epoch.", **OPTIONAL)
-    event = Text(high=job_steps.MAX_EVENT_NAME, help_text="Or it waits for this event.", **OPTIONAL)
+    event = Text(
+        high=job_steps.MAX_EVENT_NAME, pattern=_EVENT_NAME, help_text="Or it waits for this event.", **OPTIONAL
+    )
     timeout_ms = Integer(high=MAX_SPAN_MS, help_text="So long at most. Default: 100 years.", **OPTIONAL)
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:

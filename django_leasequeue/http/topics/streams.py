@@ -19,19 +19,20 @@ from ...engine.limits import MAX_BATCH, MAX_LEASE_MS, MIN_LEASE_MS
 from ...engine.queues import routing
 from ...engine.topics.topics import TopicLook, topics_there
 from ...exceptions import QueueNotFound
-from ...notify import get_listener
-from ...notify.session import JOBS
-from ..access import READ, WRITE
+from ...notify import JOBS, get_listener
+from .. import payload
+from ..access import READ, WRITE, Access
 from ..auth import require
 from ..errors import ApiError
 from ..fields import Body, Boolean, Json
 from ..schema import Parameter
-from ..streaming import EventStreamResponse, require_stream
+from ..streaming import EventStreamResponse, Stream, require_stream
 from ..views import ApiView, RequestRunner
 from .base import NODE, TOKEN, TopicView, endpoint
 from .fields import Starts
-from .hub import WorkHub, WorkStream
-from .watching import TOPICS_CHANNEL, WatchStream, decode_id
+from .hub import WorkHub
+from .watching import WatchStream, decode_id
+from .work_stream import WorkStream
 
 
 class StreamRegistry:
@@ -51,7 +52,7 @@ class StreamRegistry:
             subscribe = get_listener(self._using).subscribe
             self.subscriptions = [
                 subscribe(self.channel, partial(self._in_loop, self._settled, "")),
-                subscribe(TOPICS_CHANNEL, partial(self._in_loop, self._deleted, "")),
+                subscribe(JOBS, partial(self._in_loop, self._deleted, "d")),
                 subscribe(JOBS, partial(self._in_loop, self._taken, "l")),
             ]
             for subscription in self.subscriptions:
@@ -98,6 +99,11 @@ _LEASE_MS = Parameter(
 )
 
 
+def _answer(request: Request, stream: Stream, access: Access) -> EventStreamResponse:
+    transport = getattr(request._request, "scope", {}).get(payload.TRANSPORT)
+    return EventStreamResponse(stream.frames(access.who, transport))
+
+
 class WorkView(TopicView):
     token_in_query = True
     http_method_names = ["get"]
@@ -126,8 +132,8 @@ class WorkView(TopicView):
         registries, using = _registries.get(), self.runner.using
         registry = registries[using] = registries.get(using) or StreamRegistry(using)
         hub = await registry.hub(self.project, topic, found)
-        stream = WorkStream(hub, node, size, lease_ms, partial(self.recheck, (topic,)))
-        return EventStreamResponse(stream.frames(self.access.who))
+        stream = WorkStream(hub, node, size, lease_ms, partial(self.recheck, (topic,)), self.access)
+        return _answer(request, stream, self.access)
 
 
 _SALT = "leasequeue.watch"
@@ -225,5 +231,5 @@ class WatchStreamView(ApiView):
         runners = {topic: self.runner.on(routing.alias_of(self.project, topic)) for topic in topics}
         positions = decode_id(request.META.get("HTTP_LAST_EVENT_ID", ""), topics)
         recheck = partial(self.recheck, tuple(topics))
-        stream = WatchStream(runners, self.project, positions, recheck, reset=watch.get("r", False))
-        return EventStreamResponse(stream.frames(self.access.who))
+        stream = WatchStream(runners, self.project, positions, recheck, self.access, reset=watch.get("r", False))
+        return _answer(request, stream, self.access)

@@ -1,10 +1,9 @@
-"""Reading records as they are written: reads that wait for the next one, and the streams of a watch."""
+"""The streams of a watch: records as they are written."""
 
 from __future__ import annotations
 
 import asyncio
 import re
-import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple
@@ -12,129 +11,18 @@ from typing import Any, NamedTuple
 from django.utils.http import int_to_base36 as base36
 
 from ...conf import process
-from ...engine import Operation
 from ...engine.limits import MAX_SEQ
 from ...engine.outage import passes
-from ...engine.topics.log import LogPage, read, seal, sealer
+from ...engine.topics.log import MAX_TIMELINE, LogPage, TopicRecord, read, sealer
 from ...exceptions import LogTruncated, QueueNotFound
-from ...notify import Subscription, Watch, get_listener, waking
+from ...notify import JOBS, Subscription, Watch, get_listener
+from ..access import Access
+from ..backlog import STREAM_BYTES
 from ..errors import logger
 from ..streaming import Stream, frame, in_background, outage, within
 from ..views import RequestRunner
 from .base import record, tombstone
-
-#: Where deleted topics are announced.
-TOPICS_CHANNEL = "leasequeue_topics"
-#: Seconds between looks for a sealed number: doubled from, up to.
-FIRST_LOOK, LAST_LOOK = 0.002, 0.25
-
-
-class SealWatcher:
-    """Watches the sealed number of one database while readers wait for it."""
-
-    def __init__(self, runner: RequestRunner) -> None:
-        self._runner = runner
-        self._seals = sealer(runner.using)
-        self._waiting: dict[asyncio.Future[None], int] = {}
-        self._running = False
-
-    def when(self, number: int) -> asyncio.Future[None]:
-        """Return a future that is done when ``number`` is sealed; cancel it to stop waiting."""
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting[future] = number
-        if not self._running:
-            self._running = True
-            in_background(self._run())
-        return future
-
-    async def _run(self) -> None:
-        step = FIRST_LOOK
-        sealed = self._seals.sealed
-        try:
-            while self._waiting:
-                await asyncio.sleep(step)
-                step = min(step * 2, LAST_LOOK)
-                before, sealed = sealed, await self._runner.run(seal(self._seals))
-                if sealed > before:
-                    step = FIRST_LOOK
-                for future, number in list(self._waiting.items()):
-                    if number <= sealed or future.done():
-                        del self._waiting[future]
-                        _done(future)
-        except Exception as error:  # noqa: BLE001  (most often the database is gone: its stack says nothing more)
-            reason = " ".join(str(error).split())
-            logger.warning("Looking for sealed numbers ended; readers look themselves, and begin it anew: %s", reason)
-        finally:
-            self._running = False
-            # If this ends because the database is gone: those that wait read, and get the error.
-            for future in self._waiting:
-                _done(future)
-            self._waiting.clear()
-
-
-def _done(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)
-
-
-_watchers: process.PerLoop[dict[tuple[str, bool], SealWatcher]] = process.PerLoop(dict)
-
-
-def seal_watcher(runner: RequestRunner) -> SealWatcher:
-    """Return this loop's watcher of the runner's database."""
-    found = _watchers.get()
-    place = (runner.using, runner.threaded)
-    if place not in found:
-        found[place] = SealWatcher(runner)
-    return found[place]
-
-
-#: Seconds that a read which does not wait gives other transactions to end: most are over in a moment.
-PATIENCE = 0.05
-#: Fallback polling interval of a waiting reader, in seconds.
-READ_BACKSTOP = 5.0
-
-
-def unsealed(page: LogPage, after: int) -> bool:
-    """Return whether there is something behind the cursor that cannot be read yet."""
-    return not page.records and page.gap is None and not page.sealed and page.head_seq > max(after, page.cursor)
-
-
-async def read_page(
-    runner: RequestRunner, reads: Callable[..., Operation[LogPage]], after: int, timeline: int | None, wait: float
-) -> LogPage:
-    """Return a page of a topic (``log.read``); wait up to ``wait`` seconds for a record if there is none."""
-
-    async def look(after: int, timeline: int | None) -> LogPage:
-        return await runner.run(reads(after=after, timeline=timeline))
-
-    page = await look(after, timeline)
-    if unsealed(page, after):
-        await _wait_for_seal(runner, page.head_seq, PATIENCE)
-        page = await look(after, timeline)
-    if not wait or page.records or page.gap is not None or page.more or page.reset_to is not None:
-        return page
-    ends = time.monotonic() + wait
-    async with waking(get_listener(runner.using), [page.queue_id]) as sleep:
-        while True:
-            page = await look(after, page.timeline)
-            left = ends - time.monotonic()
-            if page.records or page.gap is not None or page.reset_to is not None or left <= 0:
-                return page
-            if unsealed(page, after):
-                await _wait_for_seal(runner, page.head_seq, min(left, READ_BACKSTOP))
-            else:
-                await sleep(min(left, READ_BACKSTOP))
-            after = page.cursor
-
-
-async def _wait_for_seal(runner: RequestRunner, number: int, timeout: float) -> None:  # noqa: ASYNC109  (how patient the caller is)
-    future = seal_watcher(runner).when(number)
-    try:
-        await within(timeout, future)
-    finally:
-        future.cancel()
-
+from .reading import seal_watcher
 
 PAGE = 256
 #: Seconds between reads of a topic without a notification: usually, and while there is no LISTEN connection.
@@ -155,7 +43,7 @@ class Position(NamedTuple):
 
 
 #: What a position is in the id of a frame.
-_POSITION = re.compile(r"-|([0-9a-z]{1,13})(?:_([0-9a-z]{1,7}))?")
+_POSITION = re.compile(r"-|([0-9a-z]{1,13})(?:_([0-9a-z]{1,11}))?")
 
 
 def encode_id(positions: Mapping[str, Position]) -> str:
@@ -171,7 +59,8 @@ def decode_id(frame_id: str, topics: Mapping[str, int]) -> dict[str, Position]:
     parts = [_POSITION.fullmatch(part) for part in frame_id.split(".")]
     digits = [part.groups() for part in parts if part]
     positions = [Position(*(None if number is None else int(number, 36) for number in pair)) for pair in digits]
-    if len(positions) != len(topics) or any((seq or 0) > MAX_SEQ for seq, _ in positions):
+    high = any((seq or 0) > MAX_SEQ or (timeline or 0) > MAX_TIMELINE for seq, timeline in positions)
+    if len(positions) != len(topics) or high:
         return {topic: Position(seq) for topic, seq in topics.items()}
     return dict(zip(sorted(topics), positions, strict=True))
 
@@ -183,7 +72,10 @@ async def shared_read(runner: RequestRunner, project: str, topic: str, position:
     task = running.get(place)
     if task is None:
         after, timeline, seals = position.seq or 0, position.timeline, sealer(runner.using)
-        operation = read(topic, project=project, after=after, size=PAGE, timeline=timeline, reset=reset, seals=seals)
+        operation = read(
+            topic, project=project, after=after, size=PAGE, timeline=timeline, reset=reset, seals=seals,
+            most_bytes=STREAM_BYTES,
+        )  # fmt: skip
         task = running[place] = in_background(runner.run(operation))
 
         def done(task: asyncio.Task[LogPage]) -> None:
@@ -196,6 +88,10 @@ async def shared_read(runner: RequestRunner, project: str, topic: str, position:
     return await asyncio.shield(task)
 
 
+def _size(row: TopicRecord) -> int:
+    return len(row.data_json or "") + len(row.meta_json or "")
+
+
 class WatchStream(Stream):
     """One reader of some topics; where a failover may have lost records it ends, or with ``reset`` goes on."""
 
@@ -205,10 +101,12 @@ class WatchStream(Stream):
         project: str,
         positions: Mapping[str, Position],
         recheck: Callable[[], Awaitable[Any]],
+        access: Access,
         *,
         reset: bool = False,
     ) -> None:
         super().__init__(recheck)
+        self._access = access
         self._runners = runners
         self._project = project
         self._positions = dict(positions)
@@ -217,6 +115,8 @@ class WatchStream(Stream):
         self._event = asyncio.Event()
         #: Topics to look at.
         self._fresh = self._there()
+        #: Bytes to keep room for at the next look: of a page that there was no room for.
+        self._room = STREAM_BYTES
         #: Topics for which ``caught-up`` was sent.
         self._told: set[str] = set()
         self._ids: dict[str, int] = {}
@@ -282,11 +182,24 @@ class WatchStream(Stream):
         position = self._positions[topic]
         if position.seq is None:
             return
-        try:
-            page = await shared_read(self._runners[topic], self._project, topic, position, self._reset)
-        except QueueNotFound:
-            self._gone(topic)
-            return
+        with self.backlog.reserved([self], self._room) as reserved:
+            if not reserved:
+                self._fresh.add(topic)
+                return
+            try:
+                page = await shared_read(self._runners[topic], self._project, topic, position, self._reset)
+            except QueueNotFound:
+                self._gone(topic)
+                return
+            size = sum(map(_size, page.records))
+            if size > self._room and not self.backlog.fits(size, self._room):
+                self._room = size
+                self._fresh.add(topic)
+                return
+            self._room = STREAM_BYTES
+            await self._show(topic, page)
+
+    async def _show(self, topic: str, page: LogPage) -> None:
         if self._ids.setdefault(topic, page.queue_id) != page.queue_id:
             self._gone(topic)  # and made anew: another topic of that name
             return
@@ -315,7 +228,7 @@ class WatchStream(Stream):
             self._send("tombstone", {"topic": topic, **tombstone(page.gap)})
         for row in page.records:
             move(row.seq)
-            self._send("record", {"topic": topic, **record(row)})
+            self._send("record", {"topic": topic, **record(row, topic, self._access)})
         if page.records or page.gap is not None:
             self._told.discard(topic)
         move(page.cursor)
@@ -336,7 +249,7 @@ class WatchStream(Stream):
         watch = self._watches[topic] = listener.watch([queue_id], lambda: self._topic_news(topic))
         deleted = f"d{queue_id}"
         subscription = self._subscriptions[topic] = listener.subscribe(
-            TOPICS_CHANNEL, lambda payload: self._topic_news(topic) if payload in (None, deleted) else None
+            JOBS, lambda payload: self._topic_news(topic) if payload in (None, deleted) else None
         )
         await watch.async_ready()
         await subscription.async_ready()

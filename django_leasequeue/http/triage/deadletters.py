@@ -14,7 +14,7 @@ from rest_framework.request import Request
 
 from ... import engine
 from ...engine import audit
-from ...engine.dead import redaction
+from ...engine.dead import export
 from ...engine.dead.action import CONFLICTS, REDRIVE, RETRY, Acted, act
 from ...engine.dead.filter import DeadFilter, from_values
 from ...engine.dead.search import DeadRow
@@ -26,7 +26,7 @@ from .. import schema
 from ..access import READ, WRITE
 from ..auth import require
 from ..errors import ApiError
-from ..fields import OPTIONAL, Body, Json, Text
+from ..fields import OPTIONAL, STORABLE, Body, Json, Text
 from ..schema import CURSOR, Parameter, page_size, switch
 from ..views import ApiView
 
@@ -34,7 +34,8 @@ _PAGE_SIZE, _GROUPS_PAGE = page_size(50), page_size(25, MAX_GROUP_PAGE)
 _WITH_PAYLOAD = switch("with_payload", False, "With data, meta and errors.")
 _ERRORS = {400: ["invalid_topic"], 404: ["not_found"]}
 _SEQ = Parameter("seq", {"type": "integer"}, "The job's number.", where="path")
-_QUEUE = Parameter("queue", {"type": "string"}, "Its queue, where queues are in several databases.")
+QUEUE_NAME: Json = {"type": "string", "pattern": "^([A-Za-z0-9_-][A-Za-z0-9._:-]{0,254})?$"}
+_QUEUE = Parameter("queue", QUEUE_NAME, "Its queue, where queues are in several databases.")
 
 Moment = Annotated[str, {"format": "date-time"}]
 Next = Annotated[str | None, "`cursor` of the next page; null at the end."]
@@ -60,7 +61,7 @@ class ReadView(ApiView):
 
     @property
     def cursor(self) -> str | None:
-        return self.request.GET.get("cursor") or None
+        return self.request.GET.get("cursor")
 
 
 class TriageView(ReadView):
@@ -151,7 +152,12 @@ class DeadLetter(TypedDict):
 class RedriveBody(Body):
     """Where a dead letter goes, and from which step it runs."""
 
-    to = Text(high=MAX_QUEUE_BYTES, help_text="The queue; default: the one that it came from.", **OPTIONAL)
+    to = Text(
+        high=MAX_QUEUE_BYTES,
+        pattern=QUEUE_NAME["pattern"],
+        help_text="The queue; default: the one that it came from.",
+        **OPTIONAL,
+    )
     from_step = Text(
         high=MAX_KEPT_NAME_BYTES, help_text="This step and those after it run again; default: none.", **OPTIONAL
     )
@@ -174,9 +180,22 @@ _TEXTS = {
     "deliveries": "`3`, `>=3`, `3..5`.",
     "text": "A part of the error, the task or the key, in any case.",
 }
-_PAYLOAD: Json = {"type": "array", "items": {"type": "string"}, "maxItems": 5}
+_TEST: Json = {
+    "type": "string",
+    "maxLength": 500,
+    "pattern": r"^(data|meta|tags)(\.[^.=!\s\u0000-\u001f\u007f-\u00a0][^.=!\u0000]*){1,20}!?=[^\u0000]*$",
+}
+_PAYLOAD: Json = {"type": "array", "items": _TEST, "maxItems": 5}
+_TEXT: Json = {"type": "string", "maxLength": 255, "pattern": STORABLE}
+#: What a text of the filter looks like, where not every one is good.
+_SHAPES: dict[str, Json] = {
+    "queue": QUEUE_NAME,
+    "since": {"type": "string", "format": "moment"},
+    "until": {"type": "string", "format": "moment"},
+    "deliveries": {"type": "string", "pattern": "^((>=|<=|>|<|=)?[0-9]{1,9}|[0-9]{1,9}[.][.][0-9]{1,9})?$"},
+}
 _FILTER = [
-    *(Parameter(name, {"type": "string"}, description) for name, description in _TEXTS.items()),
+    *(Parameter(name, _SHAPES.get(name, _TEXT), description) for name, description in _TEXTS.items()),
     Parameter("payload", _PAYLOAD, "Such as `data.kwargs.customer = 17`."),
     CURSOR,
 ]
@@ -195,7 +214,7 @@ class DeadLettersView(TriageView):
     async def get(self, request: Request) -> HttpResponse:
         size, payload = self.number(_PAGE_SIZE), self.flag(_WITH_PAYLOAD)
         found = await self.run(dead_page(self.wanted(), after=self.cursor, size=size, payload=payload))
-        rows = [redaction.row(row, values=True) for row in found.rows]
+        rows = [export.row(row, values=True) for row in found.rows]
         return self.answer(shown(DeadLetters, found, dead_letters=rows, next_cursor=found.next))
 
 
@@ -227,7 +246,7 @@ class DeadLetterView(TriageView):
         parameters=[_SEQ, _QUEUE],
     )
     async def get(self, request: Request, seq: str) -> HttpResponse:
-        return self.answer({"dead_letter": redaction.row(await self.letter(seq, payload=True), values=True)})
+        return self.answer({"dead_letter": export.row(await self.letter(seq, payload=True), values=True)})
 
 
 class RedriveView(TriageView):

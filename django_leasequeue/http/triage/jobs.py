@@ -15,22 +15,28 @@ from ...engine.flow.figures import CAP, MAX_KEYS, MAX_LIMITS, MAX_PAGE, list_lim
 from ...engine.jobs.read import MAX_TAGGED, parse_tags, tagged_jobs
 from ...engine.metadata import MAX_TAGS
 from ...engine.operation import steady
-from ...models.job import JobStatus
+from ...enums import JobStatus
 from ..access import READ
 from ..auth import require
 from ..errors import ApiError
+from ..fields import Json
 from ..schema import CURSOR, Parameter, page_size
-from .deadletters import Moment, Next, ReadView, TriageView, endpoint, shown
+from .deadletters import QUEUE_NAME, Moment, Next, ReadView, TriageView, endpoint, shown
 
 _PAGE, _LIMITS_PAGE, _WORKFLOW_PAGE = page_size(50, MAX_TAGGED), page_size(50, MAX_LIMITS), page_size(100, MAX_PAGE)
+_INK = r"[^\s\u0000-\u0020\u007f-\u00a0]"
+_TAG: Json = {
+    "type": "string",
+    "pattern": rf"^(?![^=]*__)[A-Za-z][A-Za-z0-9_-]{{0,63}}={_INK}([^\u0000]{{0,60}}{_INK})?$",
+}
 _TAGS = Parameter(
     "tags",
-    {"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems": MAX_TAGS},
+    {"type": "array", "items": _TAG, "minItems": 1, "maxItems": MAX_TAGS},
     'Such as `customer=7`: a job has all of them. A value is a text unless it is an integer or bool; `"7"` is a text.',
     required=True,
 )
 _STATE = Parameter("state", {"type": "string", "enum": JobStatus.values}, "Only of this state.")
-_QUEUE = Parameter("queue", {"type": "string"}, "Only of this queue.")
+_QUEUE = Parameter("queue", QUEUE_NAME, "Only of this queue.")
 _WORKFLOW = Parameter("workflow", {"type": "string", "format": "uuid"}, "The workflow's id.", where="path")
 
 

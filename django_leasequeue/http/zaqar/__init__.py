@@ -1,4 +1,4 @@
-"""The HTTP door ``/v1/queues``: OpenStack Zaqar v1 on the same engine and tables.
+"""The HTTP API ``/v1/queues``: OpenStack Zaqar v1 on the same engine and tables.
 
-It imports what the doors share and the engine. Start at `urls.py`, then `messages.py`.
+It imports what the APIs share and the engine. Start at `urls.py`, then `messages.py`.
 """

@@ -1,10 +1,11 @@
-"""The base of this door's views: project, client, body and limits of a request, and errors with a title."""
+"""The base of this API's views: project, client, body and limits of a request, and errors with a title."""
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from functools import partial
+from inspect import signature
 from typing import Any, NamedTuple, TypedDict
 
 from django.http import HttpRequest, HttpResponse
@@ -16,7 +17,7 @@ from ...engine.queues.queues import QueueInfo
 from ...exceptions import NotAQueue, QueueNotFound
 from ..access import PROJECTS
 from ..errors import ApiError, describe
-from ..fields import Json
+from ..fields import STORABLE, Json, whole
 from ..schema import STATUS, Answer, F, Parameter, Words, describe_operation, schema_of
 from ..views import ApiView, json_response
 
@@ -25,7 +26,7 @@ _TITLES = {"invalid_request": "Invalid API request", "not_ready": "Service tempo
 
 
 class Refused(ApiError):
-    """An error of this door's own."""
+    """An error of this API's own."""
 
     def __init__(self, status: int, title: str, description: str, headers: Mapping[str, str] = {}) -> None:
         super().__init__(status, "refused", description, headers=headers)
@@ -41,7 +42,7 @@ def bad(description: str, title: str = _TITLES["invalid_request"]) -> Refused:
 
 
 def limit_of(name: str) -> Callable[[], int]:
-    """Return the function that returns one of this door's limits as it is when it is called."""
+    """Return the function that returns one of this API's limits as it is when it is called."""
     return lambda: int(getattr(conf.settings.API.ZAQAR, name))
 
 
@@ -58,8 +59,8 @@ class Seconds(NamedTuple):
 
     def milliseconds(self, document: dict[str, Any]) -> int:
         """Return what a document says, in milliseconds; it must be there and within bounds."""
-        value, low, high = document.get(self.name), limit_of(self.low)(), limit_of(self.high)()
-        if isinstance(value, bool) or not isinstance(value, int):
+        value, low, high = whole(document.get(self.name)), limit_of(self.low)(), limit_of(self.high)()
+        if value is None:
             raise bad(f"The field {self.name!r} must be an integer.")
         if not low <= value <= high:
             raise bad(f"The field {self.name!r} must be from {low} to {high}.")
@@ -80,15 +81,24 @@ _STATUS = {
 }
 _ALWAYS = (400, 401, 403, 406, 429, 503)
 
+QUEUE = Parameter(
+    "queue",
+    {"type": "string", "minLength": 1, "maxLength": limit_of("MAX_QUEUE_NAME_BYTES"), "pattern": "^[A-Za-z0-9_-]+$"},
+    "The queue's name.",
+    where="path",
+)
 BOOLEAN: Json = {"type": "string", "enum": ["true", "false", "True", "False"]}
-MARKER: tuple[Json, Words] = {"type": "string"}, "From the next link of the page before."
+MARKER: tuple[Json, Words] = (
+    {"type": "string", "maxLength": 64, "pattern": STORABLE},
+    "From the next link of the page before.",
+)
 _LINK: Json = {"rel": {"type": "string", "enum": ["next"]}, "href": {"type": "string"}}
 _NEXT: Json = {"type": "object", "properties": _LINK, "required": ["rel", "href"]}
 LINKS: Json = {"type": "array", "minItems": 1, "maxItems": 1, "items": _NEXT}
 
 
 def limit(highest: str) -> tuple[Json, Words]:
-    """Return the description of ``limit``, whose highest value is one of the limits of this door."""
+    """Return the description of ``limit``, whose highest value is one of the limits of this API."""
     most = limit_of(highest)
     usual = {"default": lambda: min(conf.settings.API.ZAQAR.DEFAULT_PAGE, most())}
     return {"type": "integer", "minimum": 1, "maximum": most, **usual}, "How many at most."
@@ -101,10 +111,14 @@ def endpoint(
     answers: Mapping[int, Any],
     errors: tuple[int, ...] = (),
     query: Mapping[str, tuple[Json, Words]] = {},
+    needs: Container[str] = (),
     client: bool = False,
     **said: Any,
 ) -> Callable[[F], F]:
-    """Say all of one operation of this door, see ``schema.endpoint``; ``client``: ``Client-ID`` must be sent."""
+    """Say all of one operation of this API, see ``schema.endpoint``; ``client``: ``Client-ID`` must be sent.
+
+    ``needs``: names of the query that must be there.
+    """
     shapes = {
         status: kind if kind is None or isinstance(kind, dict) else schema_of(kind) for status, kind in answers.items()
     }
@@ -113,10 +127,15 @@ def endpoint(
     parameters = [
         Parameter("X-Project-Id", {"type": "string", "minLength": 1, "maxLength": 256}, where="header"),
         Parameter("Client-ID", {"type": "string", "format": "uuid"}, where="header", required=client),
-        *(Parameter(key, shape, text) for key, (shape, text) in query.items()),
+        *(Parameter(key, shape, text, required=key in needs) for key, (shape, text) in query.items()),
     ]
-    more = {"answers": found, "parameters": parameters, "client": client, **said}
-    return describe_operation(f"zaqar_{name}", summary, tag="Zaqar v1", **more)
+
+    def apply(method: F) -> F:
+        more = {"answers": found, "client": client, **said}
+        given = [QUEUE, *parameters] if "queue" in signature(method).parameters else parameters
+        return describe_operation(f"zaqar_{name}", summary, tag="Zaqar v1", parameters=given, **more)(method)
+
+    return apply
 
 
 #: The default content type of HTTP clients: never JSON on purpose.
@@ -209,7 +228,7 @@ class ZaqarView(ApiView):
         return info
 
     async def find(self, name: str) -> QueueInfo | None:
-        """Return the queue, or ``None``; a log is no queue of this door."""
+        """Return the queue, or ``None``; a log is no queue of this API."""
         info = await self.run(engine.get(name, project=self.project))
         return info if info is not None and info.type == "queue" else None
 

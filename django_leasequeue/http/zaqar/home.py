@@ -36,7 +36,7 @@ _RESOURCES = {
 
 
 def document(root: str) -> dict[str, Any]:
-    """Return the home document of a door that is mounted at ``root`` (``/v1``)."""
+    """Return the home document of an API that is mounted at ``root`` (``/v1``)."""
     resources = {}
     for relation, (path, allow, limit) in _RESOURCES.items():
         names = [name for part in re.findall(r"{(.+?)}", path) for name in part.lstrip("?").split(",")]
@@ -56,7 +56,7 @@ class HomeView(ZaqarView):
     renderer_classes = [HomeRenderer, JSONRenderer]
     public = True
 
-    @endpoint("home", "What this door offers.", answers={200: dict[str, Any]})
+    @endpoint("home", "What this API offers.", answers={200: dict[str, Any]}, errors=(404,))
     async def get(self, request: Request) -> HttpResponse:
         """Return the home document, cacheable."""
         found = payload.dumps(document(request.path.rstrip("/")))

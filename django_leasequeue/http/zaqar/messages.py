@@ -14,8 +14,7 @@ from ...engine import Ending, NewJob, Outcome
 from ...engine.queues.queues import QueueInfo
 from ...engine.topics import messages as store
 from ...engine.topics.messages import LiveClaim, Message
-from .. import payload
-from ..access import DELETE, READ, WRITE
+from ..access import DELETE, READ, WRITE, Access
 from ..auth import require
 from ..fields import Json
 from ..schema import Words, schema_of
@@ -26,12 +25,14 @@ from .ids import claim_path, decode_id, encode_id, message_path, next_link, queu
 MESSAGE_TTL = Seconds("ttl", "MIN_MESSAGE_TTL", "MAX_MESSAGE_TTL")
 CLAIM_TTL = Seconds("ttl", "MIN_CLAIM_TTL", "MAX_CLAIM_TTL")
 CLAIM_GRACE = Seconds("grace", "MIN_CLAIM_GRACE", "MAX_CLAIM_GRACE")
+_ID = r"[^,\u0000]+"
+_MOST_IDS = limit_of("MAX_MESSAGES_PER_PAGE")
 IDS: tuple[Json, Words] = (
-    {"type": "string"},
-    lambda: f"Comma-separated or repeated, at most {limit_of('MAX_MESSAGES_PER_PAGE')():,}.",
+    {"type": "string", "pattern": lambda: f"^{_ID}(,{_ID}){{0,{_MOST_IDS() - 1}}}$"},
+    lambda: f"Comma-separated or repeated, at most {_MOST_IDS():,}.",
 )
 UNDELETED = "Unable to delete"
-#: Who claims when the request names no client: the claim's id alone tells holders apart at this door.
+#: Who claims when the request names no client: the claim's id alone tells holders apart at this API.
 NO_CLIENT = "zaqar"
 
 
@@ -60,7 +61,7 @@ NEW_MESSAGES: Json = {
 }
 
 
-def show(message: Message, queue: QueueInfo, claim: int | None = None) -> ListedMessage:
+def show(message: Message, queue: QueueInfo, access: Access, claim: int | None = None) -> ListedMessage:
     """Return a message as the API shows it; its path names the claim for the claim's holder."""
     ttl = conf.settings.API.ZAQAR.MAX_MESSAGE_TTL
     if message.expires_at is not None:
@@ -69,7 +70,7 @@ def show(message: Message, queue: QueueInfo, claim: int | None = None) -> Listed
         "href": message_path(queue.name, queue.id, message.seq, claim),
         "ttl": ttl,
         "age": message.age,
-        "body": payload.raw(message.data_json),
+        "body": access.show(message.data_json, task=message.name, queue=queue.name),
     }
 
 
@@ -109,7 +110,7 @@ class MessagesView(ZaqarView):
             numbers = self._ids(request, info)
             if info is None or not numbers or not (found := await self.run(store.get_messages(info.id, numbers))):
                 return self.empty()
-            return json_response([show(message, info) for message in found], headers=where)
+            return json_response([show(message, info, self.access) for message in found], headers=where)
         size = self.page(self.limits.MAX_MESSAGES_PER_PAGE)
         echo, leased = self.switched_on("echo"), self.switched_on("include_claimed")
         if info is None:
@@ -124,7 +125,8 @@ class MessagesView(ZaqarView):
             return self.empty()
         kept = {"limit": str(size), "echo": str(echo).lower(), "include_claimed": str(leased).lower()}
         links = next_link(request.path, kept, encode_id("marker", info.id, found[-1].position))
-        return json_response(Listing(links=links, messages=[show(message, info) for message in found]), headers=where)
+        messages = [show(message, info, self.access) for message in found]
+        return json_response(Listing(links=links, messages=messages), headers=where)
 
     @for_client(
         "post_messages",
@@ -156,7 +158,12 @@ class MessagesView(ZaqarView):
         return json_response(posted, 201, {"Location": f"{queue_path(queue)}/messages?ids={ids}"})
 
     @for_client(
-        "delete_messages", "Delete free messages by ids.", scopes=[DELETE], answers={204: None}, query={"ids": IDS}
+        "delete_messages",
+        "Delete free messages by ids.",
+        scopes=[DELETE],
+        answers={204: None},
+        query={"ids": IDS},
+        needs=["ids"],
     )
     async def delete(self, request: Request, queue: str) -> HttpResponse:
         """Delete the messages named by ``ids``; claimed ones stay."""
@@ -178,7 +185,7 @@ class MessageView(ZaqarView):
         found = [] if seq is None else await self.run(store.get_messages(info.id, [seq]))
         if not found:
             raise missing("There is no such message.")
-        return json_response(show(found[0], info), headers={"Content-Location": request.get_full_path()})
+        return json_response(show(found[0], info, self.access), headers={"Content-Location": request.get_full_path()})
 
     @for_client(
         "delete_message",
@@ -253,6 +260,7 @@ class ClaimsView(ZaqarView):
         jobs = await self.run(claim)
         if not jobs:
             return self.empty()
+        await self.check_claimed(jobs, node)
         held = jobs[0].token
         # One round of a claim call makes one claim row; what a second round added is given back rather than split.
         extra = [job for job in jobs if job.token != held]
@@ -261,7 +269,7 @@ class ClaimsView(ZaqarView):
         live = await self.run(store.get_claim(info.id, held))
         if live is None:
             return self.empty()
-        messages = [show(message, info, held) for message in live.messages]
+        messages = [show(message, info, self.access, held) for message in live.messages]
         return json_response(messages, 201, {"Location": claim_path(queue, info.id, held)})
 
 
@@ -278,7 +286,7 @@ class ClaimView(ZaqarView):
     async def get(self, request: Request, queue: str, claim: str) -> HttpResponse:
         """Return a claim with the messages that it still holds."""
         info, live = await self._live(queue, claim)
-        messages = [show(message, info, live.id) for message in live.messages]
+        messages = [show(message, info, self.access, live.id) for message in live.messages]
         path, ttl = claim_path(queue, info.id, live.id), live.ttl_ms // 1_000
         state = ClaimState(href=path, ttl=ttl, age=live.age, messages=messages)
         return json_response(state, headers={"Content-Location": request.path})

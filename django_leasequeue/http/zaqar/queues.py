@@ -84,6 +84,7 @@ class QueueView(ZaqarView):
         ),
         scopes=[ADMIN],
         answers={201: None, 204: None},
+        errors=(404,),  # a log has that name
     )
     async def put(self, request: Request, queue: str) -> HttpResponse:
         created = await self.run(make_defined(self.project, queue, Definition("zaqar")))

@@ -1,4 +1,4 @@
-"""``manage.py leasequeue_apikey``: keys of the HTTP doors."""
+"""``manage.py leasequeue_apikey``: keys of the HTTP APIs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from django_leasequeue.models import ApiKey, ApiScope
 class Command(LeaseQueueCommand):
     """Make, list, revoke and rotate API keys."""
 
-    help = "Make, list, revoke and rotate keys of the HTTP doors. A key is shown once, when it is made."
+    help = "Make, list, revoke and rotate keys of the HTTP APIs. A key is shown once, when it is made."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         actions = parser.add_subparsers(dest="action", required=True)

@@ -13,7 +13,7 @@ from django.core.management.base import CommandError, CommandParser
 
 from django_leasequeue import conf, engine
 from django_leasequeue.engine import audit
-from django_leasequeue.engine.dead import redaction as exporting
+from django_leasequeue.engine.dead import export as exporting
 from django_leasequeue.engine.dead.action import CONFLICTS, DISCARD, KINDS, REDRIVE, check_action
 from django_leasequeue.engine.dead.bulkoperation import MAX_SELECTION, Asked, change, run_batch, start
 from django_leasequeue.engine.dead.filter import DeadFilter, from_values

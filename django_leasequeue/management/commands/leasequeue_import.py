@@ -32,7 +32,7 @@ class Command(LeaseQueueCommand):
         jqueue.add_argument("--dry-run", action="store_true", help="only say what it would do")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        act = jqueue_import.look if options["dry_run"] else jqueue_import.move
+        act = jqueue_import.preview if options["dry_run"] else jqueue_import.move
         queue = Queue(options["queue"], project=options["project"], preset="jqueue", using=options["database"])
         moved = act(jqueue_import.open_file(options["url"]), queue, in_progress=options["in_progress"])
         if moved.before:

@@ -5,13 +5,17 @@ from __future__ import annotations
 import webbrowser
 from argparse import ArgumentTypeError
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import psycopg
 from django.core.management.base import CommandError, CommandParser
+from django.db import DatabaseError
+from django.utils import timezone
 
 from django_leasequeue import conf
+from django_leasequeue.exceptions import StorageError
 from django_leasequeue.management import LeaseQueueCommand
 
 if TYPE_CHECKING:
@@ -67,6 +71,9 @@ class Command(LeaseQueueCommand):
         run.add_argument(
             "--accept-loss", action="store_true", help="go on where retention dropped events unread; the lake notes it"
         )
+        run.add_argument(
+            "--adopt", action="store_true", help="the lake's install was moved or renamed, and is this one from now on"
+        )
         report = actions.add_parser("report", parents=[shared], help="write the report of the gold tables")
         report.add_argument("--output", type=Path, default=Path("lake-report"), metavar="DIR", help="(%(default)s)")
         site = "of the site whose admin the report links to (LAKE['SITE'])"
@@ -85,7 +92,7 @@ class Command(LeaseQueueCommand):
         replay.add_argument("--write-id", help="name of this replay: the same name never replays twice")
         replay.add_argument("--dry-run", action="store_true", help="only say what would be replayed")
         actions.add_parser("compact", parents=[shared], help="merge small files of Delta tables, remove old ones")
-        actions.add_parser("status", parents=[shared], help="consumers, horizon and archive; needs no Spark")
+        actions.add_parser("status", parents=[shared], help="consumers, horizon, archive and tables; needs no Spark")
         forget = actions.add_parser("forget", parents=[shared], help="remove a consumer: retention waits no longer")
         forget.add_argument("consumer")
 
@@ -120,7 +127,7 @@ class Command(LeaseQueueCommand):
             pipeline.run(
                 lake,
                 database.address(options["using"]),
-                **{name: options[name] for name in ("consumer", "wanted_wait", "accept_loss")},
+                **{name: options[name] for name in ("consumer", "wanted_wait", "accept_loss", "adopt")},
                 tenant_tag=conf.settings.LAKE.TENANT_TAG,
                 tell=self.stdout.write,
             )
@@ -133,10 +140,24 @@ class Command(LeaseQueueCommand):
         without_spark = here and not options["remote"] and options["days"] is None
         with nullcontext() if without_spark else self._lake(options) as lake:
             read = report.in_directory(options["lake"]) if lake is None else report.by_spark(lake, options["days"])
-            page = report.write(*read, options["output"], site=options["site"]).absolute()
+            waiting = self._waiting(options["using"])
+            page = report.write(*read, options["output"], site=options["site"], waiting=waiting).absolute()
             self.stdout.write(f"Report: {page}")
             if options["open"] and not webbrowser.open(page.as_uri()):
                 self.stdout.write("No browser was found: open the file yourself.")
+
+    @staticmethod
+    def _waiting(using: str) -> str | None:
+        """Return what the lake cannot read of a restored database; a report is written without a database too."""
+        from django_leasequeue.engine import ConnectionExecutor
+        from django_leasequeue.engine.epoch import above_horizon
+        from django_leasequeue.engine.pool import connect
+        from django_leasequeue.sql.epoch import waiting_text
+
+        with suppress(StorageError, psycopg.Error, DatabaseError), connect(using) as connection:
+            above = ConnectionExecutor(connection).run(above_horizon())
+            return None if above is None else waiting_text(above)
+        return None
 
     def _archive(self, options: dict[str, Any]) -> None:
         from django_leasequeue.engine import partitions
@@ -189,6 +210,11 @@ class Command(LeaseQueueCommand):
 
         for line in lake.status(options["using"]):
             self.stdout.write(line)
+        if options["lake"] and Path(options["lake"]).is_dir():
+            from django_leasequeue.spark import inventory
+
+            for line in inventory.listed(Path(options["lake"]), timezone.now()):
+                self.stdout.write(line)
 
     def _forget(self, options: dict[str, Any]) -> None:
         from django_leasequeue.models import LakeConsumer

@@ -10,7 +10,7 @@ from django.db import transaction
 
 from django_leasequeue import conf, engine
 from django_leasequeue.engine import LimitValues
-from django_leasequeue.engine.flow.figures import allows, changed, list_limits
+from django_leasequeue.engine.flow.figures import allows, changed, given_back, list_limits
 from django_leasequeue.management import LeaseQueueCommand, table
 from django_leasequeue.models import Limit
 
@@ -66,17 +66,27 @@ class Command(LeaseQueueCommand):
             raise CommandError("Say what to limit: --concurrency, or --rate and --per. Or --unlimited: no limit.")
         before = self._before(using, options)
         differs = changed(before, values)
-        done = self._change(using, options, values, differs)
+        with transaction.atomic(using=using):
+            done = engine.run(engine.set_limits([values], project=options["project"]), using)
+            if done:
+                self._note("set_limit", using, options, differs)
         for name, (was, value) in differs.items():
             self.stdout.write(f"{name}: {json.dumps(was)} -> {json.dumps(value)}")
         if not differs:
             self.stdout.write(f"{values.name} stays as it is{', an operator has set it now' if done else ''}.")
 
     def _reset(self, using: str, options: dict[str, Any]) -> None:
-        if self._change(using, options, self._before(using, options), {}):
-            self.stdout.write(f"{options['name']} is given back to the code.")
-        else:
-            self.stdout.write(f"{options['name']} is the code's already.")
+        before = self._before(using, options)
+        with transaction.atomic(using=using):
+            done = engine.run(engine.reset_limit(options["name"], project=options["project"]), using)
+            if done:
+                self._note("reset_limit", using, options, changed(before, LimitValues.of(done)))
+        words = given_back(done) if done else "is the code's already"
+        self.stdout.write(f"{options['name']} {words}.")
+
+    def _note(self, action: str, using: str, options: dict[str, Any], differs: dict[str, list[Any]]) -> None:
+        detail = {"limit": options["name"], "changed": differs}
+        self.note(action, using, project=options["project"], detail=detail)
 
     def _before(self, using: str, options: dict[str, Any]) -> LimitValues:
         project, name = options["project"], options["name"]
@@ -87,12 +97,3 @@ class Command(LeaseQueueCommand):
                 f"There is no limit {name!r}{of}: the first call that names it makes it; 'list' shows those there are."
             )
         return LimitValues.of(found)
-
-    def _change(self, using: str, options: dict[str, Any], values: LimitValues, differs: dict[str, list[Any]]) -> bool:
-        with transaction.atomic(using=using):
-            pin = options["action"] == "set"
-            done = engine.run(engine.set_limits([values], project=options["project"], pin=pin), using)
-            if done:
-                detail = {"limit": values.name, "changed": differs}
-                self.note(f"{options['action']}_limit", using, project=options["project"], detail=detail)
-        return bool(done)

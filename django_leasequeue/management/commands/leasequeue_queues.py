@@ -100,6 +100,14 @@ class Command(LeaseQueueCommand):
             state, left = "draining" if each.draining else "done", "unknown" if each.left is None else each.left
             rows.append((name, each.source, each.alias, state, left))
         self.stdout.write(table(("queue", "from", "to", "", "jobs left"), rows))
+        for each in moved:
+            if each.draining and each.writers is None and each.left is not None:
+                self.stdout.write(f"{each.name} drains at the earliest {routing.SETTLED:g} s after the move.")
+            for writer in each.writers or []:
+                self.stdout.write(
+                    f"{each.name} waits for a transaction on {each.source} that began before every process knew of the"
+                    f" move and may still add jobs: {writer}."
+                )
 
     def _sync(self, using: str, options: dict[str, Any]) -> None:
         found = declared.drift(using) if options["dry_run"] else self._apply(using)

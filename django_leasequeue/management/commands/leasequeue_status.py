@@ -1,4 +1,4 @@
-"""``manage.py leasequeue_status``: how the queues, the workers and the reaper are doing."""
+"""``manage.py leasequeue_status``: the status of queues, workers, the reaper and the lease log."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ from django.db import DatabaseError
 from django_leasequeue.engine import clock
 from django_leasequeue.engine.clock import span
 from django_leasequeue.management import LeaseQueueCommand, add_database, databases, table
-from django_leasequeue.reaper.concerns import BOUNDS, Bounds, ReaperStatus, look
+from django_leasequeue.reaper.concerns import BOUNDS, Bounds
+from django_leasequeue.reaper.status import ReaperStatus, read_status
 
 #: Seconds that a bound may have: a hundred days.
 MAX_SECONDS = 8_640_000
 #: Values that a line of a list begins with, or has in its middle.
 _QUEUE = attrgetter("queue", "type", "ready", "delayed", "in_flight", "dead", "records")
 _COUNTS = attrgetter("concurrency", "running", "completed", "failed", "retried", "lost")
-_TICKS = attrgetter("name", "schedule", "timezone", "last_tick_at", "next_tick_at")
+_TICKS = attrgetter("name", "service", "schedule", "timezone", "last_tick_at", "next_tick_at")
 
 
 class Command(LeaseQueueCommand):
@@ -43,23 +44,31 @@ class Command(LeaseQueueCommand):
             ("lease", BOUNDS.lease, "a lease may be held"),
             ("late", BOUNDS.late, "a recurring task may be late"),
             ("transaction", BOUNDS.transaction, "a transaction may be open"),
+            ("unclaimed", BOUNDS.unclaimed, "nobody may claim from a queue of other jobs than tasks that has some"),
         ):
             parser.add_argument(
                 f"--{name}", type=int, default=value, metavar="SECONDS", help=f"seconds that {what} (%(default)s)"
             )
+        parser.add_argument(
+            "--dead",
+            type=int,
+            default=BOUNDS.dead,
+            metavar="N",
+            help="jobs of a queue that may die in 10 min (%(default)s)",
+        )
 
     def handle(self, *args: Any, **options: Any) -> None:
         if not 1 <= options["size"] <= 1_000:
             raise CommandError("--size must be from 1 to 1000.")
         names = BOUNDS._fields
         if not all(0 <= options[name] <= MAX_SECONDS for name in names):
-            raise CommandError(f"--{', --'.join(names)} take 0 to {MAX_SECONDS} seconds.")
+            raise CommandError(f"--{', --'.join(names)} take 0 to {MAX_SECONDS}.")
         aliases = databases(options)
         bounds = Bounds(**{name: options[name] for name in names})
         found, problems = {}, []
         for alias in aliases:
             try:
-                found[alias] = look(alias, project=options["project"], size=options["size"], bounds=bounds)
+                found[alias] = read_status(alias, project=options["project"], size=options["size"], bounds=bounds)
                 problems += found[alias].problems
             except (psycopg.OperationalError, DatabaseError) as error:
                 if len(aliases) == 1:
@@ -88,27 +97,43 @@ class Command(LeaseQueueCommand):
         if found.leader is None:
             out.write("Reaper: none leads")
         else:
-            out.write(f"Reaper: leads from {found.leader.address}, server process {found.leader.pid}")
+            leader = found.leader
+            out.write(f"Reaper: {leader.holder} leads from {leader.address}, term {leader.term}")
+            for duty in leader.duties:
+                if duty["error"]:
+                    out.write(f"  duty {duty['name']}: {duty['error']} Succeeded {span(duty['succeeded'])} ago.")
         log = found.log
         partitions = f"{log.partitions} partitions ({log.free} ahead)"
         out.write(f"Lease log: {log.head} events, {partitions}, {log.bytes / 1e6:.1f} MB")
         queues = []
         for row in found.queues:
             note = "paused" if row.paused_at else "" if row.exact else "estimated"
-            queues.append((*_QUEUE(row), span(now - row.oldest_at if row.oldest_at else None), note))
-        head = ("name", "type", "ready", "delayed", "in flight", "dead", "records", "waiting for", "")
+            ages = (span(now - at if at else None) for at in (row.oldest_at, row.claimed_at))
+            queues.append((*_QUEUE(row), *ages, note))
+        head = ("name", "type", "ready", "delayed", "in flight", "dead", "records", "waiting for", "last claim", "")
         self._list("Queues", head, queues)
         if len(found.totals) > 1:
             sums = ("project", "queues", "ready", "delayed", "in flight", "dead", "records", "dead lettered", "as of")
             self._list("Projects (newest samples)", sums, found.totals)
-        told = ("node", "state", "queues", "jobs at once", "running", "done", "failed", "retried", "lost", "seen")
+        worker_columns = (
+            "node",
+            "state",
+            "queues",
+            "jobs at once",
+            "running",
+            "done",
+            "failed",
+            "retried",
+            "lost",
+            "seen",
+        )
         workers = [
             (each.node, each.state, ",".join(each.queues) or "*", *_COUNTS(each), f"{span(each.seen)} ago")
             for each in found.workers
         ]
-        self._list("Workers", told, workers)
+        self._list("Workers", worker_columns, workers)
         ticks = [(*_TICKS(each), "" if each.enabled else "off") for each in found.recurring]
-        self._list("Recurring", ("name", "schedule", "zone", "last", "next", ""), ticks)
+        self._list("Recurring", ("name", "service", "schedule", "zone", "last", "next", ""), ticks)
         if found.limits:
             columns = ("name", "allows", "keys", "waiting", "slots taken")
             self._list("Limits that jobs wait for", columns, [astuple(row) for row in found.limits])

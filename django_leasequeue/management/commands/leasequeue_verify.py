@@ -11,7 +11,7 @@ from django.core.management.base import CommandError, CommandParser
 from django.utils import timezone
 from django.utils.dateparse import parse_datetime
 
-from django_leasequeue.engine import ConnectionExecutor, clock, mend_floors
+from django_leasequeue.engine import ConnectionExecutor, clock, epoch, mend_floors
 from django_leasequeue.engine.pool import connect
 from django_leasequeue.engine.verify import Verification, find_strays, remove_strays, snapshot, verify
 from django_leasequeue.exceptions import LargeStorageError
@@ -42,7 +42,8 @@ class Command(LeaseQueueCommand):
         parser.add_argument(
             "--mend",
             action="store_true",
-            help="first lower the floors that hide waiting jobs, as the reaper does; with --large remove what is found",
+            help="first lower the floors that hide waiting jobs, as the reaper does, and set sequences forward that are"
+            " behind; with --large remove what is found",
         )
         parser.add_argument(
             "--large",
@@ -79,11 +80,14 @@ class Command(LeaseQueueCommand):
     def _verify(self, alias: str, limit: int, since: datetime | None, *, mend: bool) -> Verification:
         with connect(alias) as connection:
             mended = ConnectionExecutor(connection).run(mend_floors()) if mend else []
+            sequences = epoch.set_sequences(ConnectionExecutor(connection)) if mend else []
             with snapshot(connection) as executor:
                 found: Verification = executor.run(verify(limit, since=since))
         for floor in mended:
             change = f"was lowered from {floor.value} to {floor.low}"
             self.stderr.write(f"A floor of {floor.project}/{floor.queue} {change}: jobs waited below it")
+        for sequence in sequences:
+            self.stderr.write(f"The sequence {sequence} was set forward")
         return found
 
     def _large(self, limit: int, *, mend: bool) -> None:
@@ -104,7 +108,8 @@ class Command(LeaseQueueCommand):
     def _print(self, found: Verification) -> None:
         for item in found.differences:
             where = f"{item.project or ''}/{item.queue}" if item.queue else f"queue number {item.queue_id}"
-            self.stdout.write(f"{item.difference}: job {item.seq} of {where}: {item.meaning}")
+            of = f"job {item.seq} of {where}: " if item.queue_id else ""
+            self.stdout.write(f"{item.difference}: {of}{item.meaning}")
             self.stdout.write(f"    expected {json.dumps(item.expected)}, found {json.dumps(item.found)}")
         if found.total > len(found.differences):
             self.stdout.write(f"... and {found.total - len(found.differences)} more")

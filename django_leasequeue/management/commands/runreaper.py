@@ -1,4 +1,4 @@
-"""``manage.py runreaper``: the reaper's duties in a process of its own."""
+"""``manage.py runreaper``: the reaper in its own process."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Command(LeaseQueueCommand):
         for reaper in reapers:
             where = f" in {reaper.using}" if len(reapers) > 1 else ""
             try:
-                if not reaper.lead():
+                if not reaper.wait_to_lead():
                     self.stdout.write(f"Another reaper leads{where}: nothing to do.")
                     continue
                 self.stdout.write(f"Done{where}: {', '.join(reaper.round())}.")

@@ -38,7 +38,7 @@ class Command(LeaseQueueCommand):
             "--queues",
             type=_names,
             metavar="NAME,NAME",
-            help='in order of preference; "*": all of the project (default)',
+            help='in order of preference; "*": all of the project that hold tasks (default)',
         )
         add("--project", help="the tenant whose queues these are (default: none)")
         add("--database", metavar="ALIAS", help="only this database (default: every one that holds queues)")
@@ -51,7 +51,7 @@ class Command(LeaseQueueCommand):
             ("ack-batch", int, "N", "results written with one statement at most"),
             ("ack-ms", float, "MS", "how long a result waits for others while the worker is busy"),
             ("max-jobs", int, "N", "stop after N jobs; with --processes each is replaced after N"),
-            ("poll", float, "SECONDS", "look for jobs without being told, as a backstop"),
+            ("poll", float, "SECONDS", "seconds between polls without a notification, as a backstop"),
             ("timeout-grace", float, "SECONDS", grace),
             ("drain-timeout", float, "SECONDS", "how long a stop waits for running jobs"),
             ("health-port", int, "PORT", "answer health probes on this port"),

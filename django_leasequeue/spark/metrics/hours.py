@@ -1,7 +1,6 @@
 """Aggregates by hour and minute that most figures are computed from.
 
-To compute several figures, ``persist`` these first: Spark's cache matches by plan, and each figure builds the same
-plan.
+To compute several figures, ``persist`` these first: each figure builds the same plan, which Spark's cache knows.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
@@ -11,50 +13,42 @@ PERCENTILES = (0.5, 0.95, 0.99)
 #: Size of a day's sketch (``k`` of a KLL sketch): a percentile of it is off by less than half a percent of the rank.
 SKETCH = 800
 _POINTS = [f"points[{place}] AS {name}" for place, name in enumerate(("p50", "p95", "p99"))]
-_FIGURES = ("hour", "measure", "n", *_POINTS, "highest")
-
-
-def latency(attempts: DataFrame, jobs: DataFrame, *, by: tuple[str, ...] = ("project", "queue", "task")) -> DataFrame:
-    """Return percentiles by hour: of waiting and running by the hour of the claim, end to end by the hour of the end.
-
-    ``by`` are the columns to group by, besides the hour. Percentiles are those of the data (a value that occurred,
-    accurate to one in 10,000 by rank), not averages of averages.
-
-    SQL: ``approx_percentile(waited, array(0.5, 0.95, 0.99), 10000)`` grouped by project, queue, task, hour.
-
-    Returns:
-        the columns of ``by``, hour, measure (wait, run, total), n, p50, p95, p99, highest (seconds).
-    """
-    grouped = _values(attempts, jobs, by).groupBy(*by, "hour", "measure").agg(*_aggregates())
-    return grouped.select(*by, *map(f.expr, _FIGURES))
 
 
 def latencies(attempts: DataFrame, jobs: DataFrame) -> DataFrame:
-    """Return :func:`latency` by task and by queue in one pass, with sketches that :func:`percentiles` adds up.
+    """Return percentiles by hour, of tasks and of queues, with sketches that :func:`percentiles` adds up.
 
-    SQL: as there, with ``grouping sets ((project, queue, task, hour, measure), (project, queue, hour, measure))``.
+    Of waiting and running by the hour of the claim, end to end by the hour of the end. Percentiles are values that
+    occurred, accurate to one in 10,000 by rank.
 
     Returns:
-        of (``task`` or ``queue``), project, queue, task (null for a queue), the figures, sketch.
+        of (``task`` or ``queue``), project, queue, task (null for a queue), hour, measure (wait, run, total), n, p50,
+        p95, p99, highest (seconds), sketch.
     """
     by = ("project", "queue", "task")
+
+    def measured(rows: DataFrame, at: str, **measures: str) -> DataFrame:
+        pairs = [f.struct(f.lit(word).alias("measure"), f.col(name).alias("value")) for word, name in measures.items()]
+        return rows.select(*by, hour_of(at), f.inline(f.array(*pairs)))
+
+    started = measured(attempts.where(~f.col("unstarted")), "claimed_at", wait="waited", run="ran")
+    ended = measured(jobs.where(f.col("state") == "completed"), "ended_at", total="total")
     keys = (*by, "hour", "measure")
     sets = [[f.col(name) for name in names] for names in (keys, ("project", "queue", "hour", "measure"))]
-    of = f.when(f.grouping("task") == 1, "queue").otherwise("task").alias("of")
-    sketch = f.kll_sketch_agg_double("value", SKETCH).alias("sketch")
-    grouped = _values(attempts, jobs, by).groupingSets(sets, *keys).agg(of, *_aggregates(), sketch)
-    return grouped.select("of", *by, *map(f.expr, _FIGURES), "sketch")
+    grouped = started.unionByName(ended).where(f.col("value").isNotNull()).groupingSets(sets, *keys)
+    figures = grouped.agg(
+        f.when(f.grouping("task") == 1, "queue").otherwise("task").alias("of"),
+        *(f.count("value").alias("n"), f.max("value").alias("highest")),
+        f.percentile_approx("value", list(PERCENTILES), 10_000).alias("points"),
+        f.kll_sketch_agg_double("value", SKETCH).alias("sketch"),
+    )
+    return figures.selectExpr("of", *by, "hour", "measure", "n", *_POINTS, "highest", "sketch")
 
 
 def daily(attempts: DataFrame, jobs: DataFrame) -> DataFrame:
     """Return percentiles by queue and day (UTC), with sketches that can be added up to those of any longer time.
 
-    Percentiles of days cannot be averaged. Their sketches (KLL, of Apache DataSketches) can be merged:
-    :func:`percentiles` does, and what it gives for a week is what all values of the week would give, within half a
-    percent of the rank.
-
-    SQL: ``kll_sketch_agg_double(value, 800)`` grouped by project, queue, hour, measure, and of the hours of a day
-    ``kll_merge_agg_double(sketch, 800)``.
+    Percentiles of days cannot be averaged, their sketches can be merged: see :func:`percentiles`.
 
     Returns:
         project, queue, measure (wait, run, total), day, n, p50, p95, p99, highest (seconds), sketch.
@@ -64,10 +58,9 @@ def daily(attempts: DataFrame, jobs: DataFrame) -> DataFrame:
 
 
 def percentiles(sketches: DataFrame, *by: str) -> DataFrame:
-    """Return the percentiles of several sketches together. Needs pyspark 4.1.2 or newer.
+    """Return the percentiles of several sketches together, of rows of :func:`daily` or of this function.
 
-    ``sketches`` are rows of :func:`daily` (some of its days, for example) or of this function; ``by`` are the columns
-    to group by, ``measure`` among them.
+    ``by`` are the columns to group by, ``measure`` among them.
 
     Returns:
         the columns of ``by``, n, p50, p95, p99, highest (seconds), sketch.
@@ -79,15 +72,17 @@ def percentiles(sketches: DataFrame, *by: str) -> DataFrame:
     return merged.select(*by, n, *map(f.expr, _POINTS), "highest", "sketch")
 
 
-def weeks(days: DataFrame) -> DataFrame:
+def weeks(days: DataFrame, newest: datetime | None = None) -> DataFrame:
     """Return the newest seven days of the lake (UTC, the last one as far as it goes) against the seven before.
+
+    The last day is that of ``newest``, the newest event that was read; without it the latest of ``days``.
 
     Returns:
         project, queue, measure, this_n, this_p50, this_p99, last_n, last_p50, last_p99 (null where a week has nothing).
     """
-    newest = days.agg(f.max("day").alias("newest"))
+    last = days.agg((f.max("day") if newest is None else f.lit(newest).cast("date")).alias("newest"))
     age = f.floor(f.datediff("newest", "day") / 7)
-    near = days.crossJoin(f.broadcast(newest)).withColumn("week", age).where("week < 2")
+    near = days.crossJoin(f.broadcast(last)).withColumn("week", age).where("week < 2")
     figures = percentiles(near, "project", "queue", "measure", "week")
     told = [
         f.max(f.when(f.col("week") == week, f.col(name))).alias(f"{word}_{name}")
@@ -97,23 +92,6 @@ def weeks(days: DataFrame) -> DataFrame:
     return figures.groupBy("project", "queue", "measure").agg(*told)
 
 
-def _values(attempts: DataFrame, jobs: DataFrame, by: tuple[str, ...]) -> DataFrame:
-    """One row a figure: the columns of ``by``, hour, measure, value."""
-
-    def measured(rows: DataFrame, at: str, **measures: str) -> DataFrame:
-        pairs = [f.struct(f.lit(word).alias("measure"), f.col(name).alias("value")) for word, name in measures.items()]
-        return rows.select(*by, hour_of(at), f.inline(f.array(*pairs)))
-
-    started = measured(attempts.where(~f.col("unstarted")), "claimed_at", wait="waited", run="ran")
-    ended = measured(jobs.where(f.col("state") == "completed"), "ended_at", total="total")
-    return started.unionByName(ended).where(f.col("value").isNotNull())
-
-
-def _aggregates() -> list[Column]:
-    points = f.percentile_approx("value", list(PERCENTILES), 10_000)
-    return [f.count("value").alias("n"), points.alias("points"), f.max("value").alias("highest")]
-
-
 #: Share of the lease from which an attempt counts as near its end, and that of such attempts that asks for more.
 NEAR, SHARE = 0.8, 0.01
 
@@ -121,17 +99,10 @@ NEAR, SHARE = 0.8, 0.01
 def lease_advice(attempts: DataFrame) -> DataFrame:
     """Return how long leases are held, against what was granted: a row for each queue, and for each node on it.
 
-    *longer* when more than 1 % of the attempts were held for over 80 % of the lease and never extended it; *node* (of
-    a queue) when all that expired had one and the same node while others worked there: it is the node that is to be
-    looked at; *abandoned* when more than 1 % expired though the others ended in good time: a worker stopped or a
-    handler hung, and with a longer lease the job would only wait longer; *shorter* when the 99.9th percentile of
-    holding is below a twentieth of the lease (a dead worker's jobs wait needlessly long); else *keep*. The suggestion
-    is three times the 99th percentile, at least a second, and for *longer* at least one and a half of the lease.
-
     Returns:
         project, queue, node (null: all nodes of the queue), nodes (how many), n, lease (median of what the claims
         granted, seconds), p99, p999 (of the seconds held, expired attempts left out), near, expired, extended (attempts
-        of which the lease was extended), advice, suggested (seconds).
+        of which the lease was extended), advice (longer, node, abandoned, shorter, keep), suggested (seconds).
     """
     ended = attempts.where(
         f.col("outcome").isin("completed", "failed", "released", "expired") & ~f.col("unstarted") & (f.col("lease") > 0)

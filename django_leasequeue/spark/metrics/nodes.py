@@ -19,24 +19,14 @@ _COUNTS = ("n", "unsuccessful", "expired", "compared", "failed_there", "to_expec
 
 
 def node_health(attempts: DataFrame) -> DataFrame:
-    """Return one row per node, the worst first.
+    """Return one row per node.
 
-    A node is compared with the others on the queues that both work on: ``others_rate`` is the rate that the others had,
-    queue by queue, weighted by how many attempts this node had there. A queue without another worker says nothing.
-    A node is *sick* when its rate lies more than four standard deviations and five points above that, and *slow* when
-    the geometric mean of its run times is more than twice the others' on the same tasks. A bad release, with which
-    all nodes fail, marks no node.
-
-    ``ill_since`` and ``ill_until`` are the ends of its worst time: of all spans of hours the one with the greatest sum
-    of unsuccessful attempts above (``others_rate`` and five points); of a slow node, of the logarithms of run times
-    above (the others', times the root of two).
+    A node is compared with the others on the queues that both work on. A bad release, with which all nodes fail, marks
+    no node. The reference (docs/reference/lake.md) defines each column.
 
     Returns:
-        node, n, unsuccessful, expired, compared (attempts on queues that others work on too), rate (unsuccessful share
-        of those), others_rate, sigmas, speed (its run time against the others', 1 = the same), first_at, last_at,
-        verdict (sick, slow, well, unknown), ill_since (when the first unsuccessful attempt of that time began; of a
-        slow node, the first one), ill_until (when the last one did; null while it goes on: fewer than 20 attempts came
-        after that hour).
+        node, n, unsuccessful, expired, compared, rate, others_rate, sigmas, speed, first_at, last_at, verdict (sick,
+        slow, well, unknown), ill_since, ill_until (null while it goes on).
     """
     everything = Window.partitionBy("node")
     hours = _by_hour(attempts).select(
@@ -71,7 +61,6 @@ def node_health(attempts: DataFrame) -> DataFrame:
             f.when(after >= FEWEST, f.max(f.when(inside, ends))).alias("ill_until"),
         )
         .select("node", *named[:-1], "first_at", "last_at", "verdict", "ill_since", "ill_until")
-        .orderBy(f.col("sigmas").desc_nulls_last(), "node")
     )
 
 
@@ -129,9 +118,7 @@ def _worst_time(judged: DataFrame) -> DataFrame:
 
 
 def poison(attempts: DataFrame, jobs: DataFrame) -> DataFrame:
-    """Return the failures by fingerprint, the most harmful first.
-
-    SQL: attempts with a fingerprint grouped by project, queue, task, fingerprint; dead jobs joined by the same.
+    """Return the failures by fingerprint.
 
     Returns:
         project, queue, task, fingerprint, error_type, failures, jobs, dead (jobs dead or failed for good), nodes (how
@@ -163,5 +150,4 @@ def poison(attempts: DataFrame, jobs: DataFrame) -> DataFrame:
             f.coalesce("d.dead", f.lit(0)).alias("dead"),
             ((f.col("c.nodes") == 1) & (f.col("w.workers") > 1) & (f.col("c.jobs") > 1)).alias("one_node"),
         )
-        .orderBy(f.col("dead").desc(), f.col("failures").desc(), "fingerprint")
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from math import exp
 
 from pyspark.sql import Column, DataFrame, Window
@@ -17,10 +18,6 @@ _HOUR = ("project", "queue", "hour")
 
 def throughput(attempts: DataFrame, jobs: DataFrame) -> DataFrame:
     """Return counts and rates by project, queue, task and hour.
-
-    SQL: counts of jobs by the hour they were enqueued, of attempts by the hour they began, of ended jobs by the hour
-    they ended; ``failure_rate = attempts not completed / attempts ended``,
-    ``redelivery_rate = attempts after the first / attempts``.
 
     Returns:
         project, queue, task, hour, enqueued, claimed, completed, failed (jobs that ended in any other way),
@@ -45,23 +42,22 @@ def throughput(attempts: DataFrame, jobs: DataFrame) -> DataFrame:
     return summed.select(*keys, *told, *[f.try_divide(part, whole).alias(name) for name, part, whole in rates])
 
 
-def span(attempts: DataFrame, jobs: DataFrame) -> DataFrame:
+def span(attempts: DataFrame, jobs: DataFrame, newest: datetime | None = None) -> DataFrame:
     """Return in one row how far the figures reach.
 
     Returns:
-        first_at, newest_at (the oldest and the newest thing that is known to have happened), jobs, attempts.
+        first_at (the oldest thing that is known to have happened), newest_at (``newest``, the newest event that was
+        read; without it the newest thing of these rows), jobs, attempts.
     """
     ends = [f.min("first_at").alias("first_at"), f.max("last_at").alias("newest_at")]
     came = jobs_by_hour(jobs).agg(*ends, f.sum("enqueued").alias("jobs"))
     worked = attempts_by_hour(attempts).agg(f.max("last_at").alias("claimed_at"), f.sum("n").alias("attempts"))
-    newest_at = f.greatest("newest_at", "claimed_at").alias("newest_at")
-    return came.crossJoin(worked).select("first_at", newest_at, "jobs", "attempts").na.fill(0)
+    newest_at = f.greatest("newest_at", "claimed_at") if newest is None else f.lit(newest)
+    return came.crossJoin(worked).select("first_at", newest_at.alias("newest_at"), "jobs", "attempts").na.fill(0)
 
 
 def backlog(jobs: DataFrame) -> DataFrame:
     """Return the jobs that were enqueued and not yet over, at the end of each hour.
-
-    SQL: ``sum(came - went) over (partition by project, queue order by hour)``.
 
     Returns:
         project, queue, hour, came, went, level.
@@ -81,8 +77,6 @@ def in_flight(attempts: DataFrame) -> DataFrame:
 
 def use(attempts: DataFrame) -> DataFrame:
     """Return how busy the workers were that were there, by queue and hour.
-
-    SQL: ``sum(came - went) over (...)`` by minute, and its maximum by hour; attempts by the hour of their claim.
 
     Returns:
         project, queue, hour, nodes (that claimed in the hour), busy (seconds held a second: the mean number of busy
@@ -145,15 +139,12 @@ def _counted(rows: DataFrame, unique: str, violated: dict[str, Column], *also: s
 def hour_of_week(attempts: DataFrame, jobs: DataFrame) -> DataFrame:
     """Return the usual load by hour of week (0 = Monday 00:00 UTC).
 
-    Hours count from the first of a queue to the newest full one of the lake, also those in which nothing came. The
-    newest hour itself is left out (it is not over), unless the queue has no other.
+    Hours count from the first of a queue to the newest full one of the lake, also those in which nothing came.
 
     Returns:
-        project, queue, hour_of_week, weeks (how often the hour was there), arrivals (median an hour), peak (highest),
-        run (mean seconds of an attempt, of the whole queue where nothing ran in that hour of the week), per_job
-        (attempts a job), load (mean number of busy workers), trend (of the queue: arrivals of the newest 168 full hours
-        against the 168 before, held between a half and two; 1 with less than two weeks of history, or where nothing
-        came before).
+        project, queue, hour_of_week, weeks, arrivals (median an hour), peak (highest), run (mean seconds of an
+        attempt), per_job (attempts a job), load (mean number of busy workers), trend (arrivals of the newest 168 full
+        hours against the 168 before, between a half and two).
     """
     age, arrivals = f.col("age"), f.col("arrivals")
     weekly = (

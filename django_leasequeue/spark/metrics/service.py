@@ -1,11 +1,16 @@
-"""How well queues serve: objectives held, what failed attempts cost, where the time went, recoveries and changes."""
+"""How well queues serve: objectives held, what failed attempts cost, where the time went, recoveries and changes.
+
+The newest days end with ``newest``, the newest event that was read; without it with the latest row that is counted.
+"""
 
 from __future__ import annotations
+
+from datetime import datetime, timedelta
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
-from .hours import UNSUCCESSFUL, attempts_by_hour
+from .hours import UNSUCCESSFUL
 
 #: Share of the jobs that are to start within the wanted wait.
 AIM = 0.99
@@ -15,10 +20,12 @@ OUTAGE, TIMES = 100, 3.0
 DAYS, ERRORS, CHANGE = 3, 4.0, 1.5
 
 
-def _newest(rows: DataFrame, at: str, days: int = 7, by_hour: DataFrame | None = None) -> DataFrame:
-    """Return the rows of the ``days`` days up to the latest, which ``by_hour`` (their aggregate) knows if given."""
-    newest = rows.agg(f.max(at).alias("newest")) if by_hour is None else by_hour.agg(f.max("last_at").alias("newest"))
-    return rows.crossJoin(f.broadcast(newest)).where(f"{at} > newest - interval {days} days")
+def _newest(rows: DataFrame, at: str, newest: datetime | None, days: int = 7) -> DataFrame:
+    """Return the rows of the ``days`` days up to ``newest``; without it, up to the latest of them."""
+    if newest is None:
+        last = rows.agg(f.max(at).alias("newest"))
+        return rows.crossJoin(f.broadcast(last)).where(f"{at} > newest - interval {days} days").drop("newest")
+    return rows.where(f.col(at) > f.lit(newest - timedelta(days=days)))
 
 
 def _share() -> Column:
@@ -26,43 +33,36 @@ def _share() -> Column:
     return f.try_divide("seconds", f.sum("seconds").over(Window.partitionBy("project", "queue")))
 
 
-def objectives(attempts: DataFrame, wait: float = 5.0) -> DataFrame:
+def objectives(attempts: DataFrame, wait: float = 5.0, newest: datetime | None = None) -> DataFrame:
     """Return the share of the attempts of the newest seven days that began within the wanted wait, by queue.
-
-    SQL: ``count_if(waited <= wait) / count(*)`` of the started attempts.
 
     Returns:
         project, queue, wanted_wait, n, in_time, share, budget_left (of the 1 % that may be late, the part that is not
         used up; below 0 the objective is missed).
     """
-    started = attempts_by_hour(attempts).where(~f.col("unstarted"))
-    week = _newest(attempts.where(~f.col("unstarted")), "claimed_at", by_hour=started)
+    week = _newest(attempts.where(~f.col("unstarted")), "claimed_at", newest)
     counts = [f.count("seq").alias("n"), f.count_if(f.col("waited") <= wait).alias("in_time")]
     counted = week.groupBy("project", "queue").agg(f.lit(float(wait)).alias("wanted_wait"), *counts)
     shared = counted.withColumn("share", f.col("in_time") / f.col("n"))
     return shared.withColumn("budget_left", f.lit(1.0) - (f.lit(1.0) - f.col("share")) / (1 - AIM))
 
 
-def retry_cost(attempts: DataFrame) -> DataFrame:
+def retry_cost(attempts: DataFrame, newest: datetime | None = None) -> DataFrame:
     """Return the worker time that attempts of the newest seven days took and did not complete, by cause.
 
     Returns:
         project, queue, task, outcome (failed, released, expired), error_type, n, seconds (held), share (of all seconds
         held on the queue).
     """
-    ended = f.col("held").isNotNull() & ~f.col("unstarted")
-    week = _newest(attempts.where(ended), "claimed_at", by_hour=attempts_by_hour(attempts).where(ended))
+    week = _newest(attempts.where(f.col("held").isNotNull() & ~f.col("unstarted")), "claimed_at", newest)
     causes = week.groupBy("project", "queue", "task", "outcome", "error_type").agg(
         f.count("seq").alias("n"), f.sum("held").alias("seconds")
     )
-    lost = causes.withColumn("share", _share()).where(f.col("outcome").isin(*UNSUCCESSFUL))
-    return lost.orderBy(f.col("seconds").desc())
+    return causes.withColumn("share", _share()).where(f.col("outcome").isin(*UNSUCCESSFUL))
 
 
-def tenants(jobs: DataFrame, tag: str | None) -> DataFrame:
-    """Return what each value of a tag (a tenant, a customer) had of each queue in the newest seven days.
-
-    Without the name of a tag there are no rows.
+def tenants(jobs: DataFrame, tag: str | None, newest: datetime | None = None) -> DataFrame:
+    """Return what each value of a tag had of each queue in the newest seven days; no rows without the tag's name.
 
     Returns:
         tag (its name), tenant (its value; null: jobs without it), project, queue, jobs (enqueued), completed, failed
@@ -70,7 +70,7 @@ def tenants(jobs: DataFrame, tag: str | None) -> DataFrame:
         held on the queue).
     """
     name = tag or ""
-    week = _newest(jobs, "enqueued_at").where(f.lit(tag is not None))
+    week = _newest(jobs, "enqueued_at", newest).where(f.lit(tag is not None))
     value = f.from_json("tags", "map<string,string>")[name]
     summed = week.groupBy(f.lit(name).alias("tag"), value.alias("tenant"), "project", "queue").agg(
         f.count("seq").alias("jobs"),
@@ -79,10 +79,10 @@ def tenants(jobs: DataFrame, tag: str | None) -> DataFrame:
         f.coalesce(f.sum("held"), f.lit(0.0)).alias("seconds"),
         f.try_divide(f.sum("waited"), f.sum("deliveries")).alias("waited"),
     )
-    return summed.withColumn("share", _share()).orderBy(f.col("seconds").desc(), "tenant")
+    return summed.withColumn("share", _share())
 
 
-def time_split(jobs: DataFrame) -> DataFrame:
+def time_split(jobs: DataFrame, newest: datetime | None = None) -> DataFrame:
     """Return where the time of the jobs that ended in the newest seven days went, by queue.
 
     Returns:
@@ -92,13 +92,13 @@ def time_split(jobs: DataFrame) -> DataFrame:
     run = f.coalesce("held", f.lit(0.0))
     rest = f.greatest(f.lit(0.0), f.col("total") - f.col("delay") - f.col("waited") - run)
     parts = {"total": f.col("total"), "delay": f.col("delay"), "ready": f.col("waited"), "retry_wait": rest, "run": run}
-    ended = _newest(jobs.where(f.col("first_claimed_at").isNotNull()), "ended_at")
+    ended = _newest(jobs.where(f.col("first_claimed_at").isNotNull()), "ended_at", newest)
     sums = [f.sum(value).alias(name) for name, value in parts.items()]
     return ended.groupBy("project", "queue").agg(f.count("seq").alias("n"), *sums)
 
 
 def recoveries(levels: DataFrame) -> DataFrame:
-    """Return the times in which a queue's backlog was at least 100 jobs and three times its median, newest first.
+    """Return the times in which a queue's backlog was at least 100 jobs and three times its median.
 
     Returns:
         project, queue, began, highest (jobs), ended (the hour in which it was usual again; null: it is not), seconds.
@@ -115,20 +115,19 @@ def recoveries(levels: DataFrame) -> DataFrame:
         f.min("hour").alias("began"), f.max("level").alias("highest"), ended
     )
     lasted = f.unix_timestamp("ended") - f.unix_timestamp("began")
-    return found.drop("span").withColumn("seconds", lasted).orderBy(f.col("began").desc())
+    return found.drop("span").withColumn("seconds", lasted)
 
 
-def changes(days: DataFrame) -> DataFrame:
+def changes(days: DataFrame, newest: datetime | None = None) -> DataFrame:
     """Return the day of the newest 14 from which a queue's median wait, run or total time differs from before.
 
-    Of all days with three on either side the one where the means of ln(p50) lie farthest apart, in standard errors;
-    told when these are over four, and the values differ by half or more.
+    It is the day with three on either side where the two means lie farthest apart, and far enough (see the reference).
 
     Returns:
         project, queue, measure, day, before, after (geometric means of the daily medians, seconds), ratio, errors.
     """
     value = f.ln(f.greatest(f.col("p50"), f.lit(1e-3)))
-    each = _newest(days, "day", 14).select("project", "queue", "measure", "day", value.alias("x"))
+    each = _newest(days, "day", newest, 14).select("project", "queue", "measure", "day", value.alias("x"))
     keys = Window.partitionBy("project", "queue", "measure")
     before = keys.orderBy("day").rowsBetween(Window.unboundedPreceding, -1)
     after = keys.orderBy("day").rowsBetween(Window.currentRow, Window.unboundedFollowing)

@@ -1,9 +1,8 @@
 """Silver: one row per attempt (a claim of a job), one row per job.
 
-The events of a job are put in order of time and number, and an attempt is a claim event together with everything up to
-the next claim of the same job. Repeated events (the same ``id``) count once, in whatever order they came.
-
-One shuffle sorts the events by job; Python workers fold them, many jobs at once (:mod:`.walk`).
+An attempt is a claim together with everything up to the next claim of the same job, in order of time and number.
+Repeated events (the same ``id``) count once. One shuffle sorts the events by job; Python workers fold them, many jobs
+at once (:mod:`.walk`).
 """
 
 from __future__ import annotations

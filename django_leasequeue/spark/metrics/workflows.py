@@ -1,7 +1,7 @@
 """Critical paths of workflows: the chain of jobs, one after the other, that took as long as the workflow did.
 
-The job that ended last stands at its end; before each job stands that one of its parents that ended last, and so set it
-free. No chain through the workflow took longer, and nothing beside it would have made the workflow shorter.
+The job that ended last stands at its end. Before each job stands that parent which ended last and so set it free. No
+other chain took longer, and a shorter job elsewhere would not have made the workflow shorter.
 """
 
 from __future__ import annotations

@@ -1,3 +1,3 @@
--- Purpose: drop a table that is no partition any more.
+-- Purpose: drop a detached partition.
 -- Names: partition.
 DROP TABLE IF EXISTS {partition}

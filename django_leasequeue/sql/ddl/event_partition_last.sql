@@ -1,5 +1,5 @@
--- Purpose: the last event of a partition of the lease log, in the order in which the lake reads: it is gone with the partition. A
---   sample of pages says where to look, and the BRIN index on txid leaves only what lies behind.
+-- Purpose: the last event of a partition of the lease log, in the order in which the lake reads: it is gone with the
+--   partition. A sample of pages says where to look, and the BRIN index on txid leaves only what lies behind.
 -- Names: partition.
 -- Returns: txid, id; nothing if the partition is empty.
 WITH seen AS MATERIALIZED (

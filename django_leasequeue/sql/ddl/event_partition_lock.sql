@@ -1,3 +1,3 @@
--- Purpose: lock an old partition of the lease log, to look at it once more before it goes.
+-- Purpose: lock an old partition of the lease log, to check it again before it is dropped.
 -- Names: partition.
 LOCK TABLE {partition} IN ACCESS EXCLUSIVE MODE

@@ -1,3 +1,3 @@
--- Purpose: say of a detached partition that retention is to drop it.
+-- Purpose: mark a detached partition for retention to drop.
 -- Names: partition. Literals: mark.
 COMMENT ON TABLE {partition} IS {mark}

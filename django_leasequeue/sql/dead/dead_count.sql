@@ -1,4 +1,4 @@
--- Purpose: how many dead letters some queues have (of one group, of a time), up to a cap; no row is fetched.
+-- Purpose: count dead letters of queues (of one group, of a period), up to a cap, from the index only.
 -- Parameters: queues (ids), fingerprint, since, until (null: any), cap.
 -- Index: leasequeue_dead_died, or with a fingerprint leasequeue_dead_cause (compared and ordered as in dead_groups).
 -- Pages: 20 + 0.4 a row

@@ -6,5 +6,6 @@
 -- Returns: seq, dead_at, whether some queue was cut at ``each``: the window then ends where the first such queue ends.
 {dead_window(DESC, <, d.dead_at >= COALESCE(%(since)s::timestamptz, '-infinity')
     AND d.dead_at <= LEAST(COALESCE(%(until)s::timestamptz, 'infinity'), COALESCE(%(at)s::timestamptz, 'infinity'))
-    AND (d.dead_at, d.seq + 0) < (COALESCE(%(at)s::timestamptz, 'infinity'), COALESCE(%(seq)s::bigint, 9223372036854775807))
+    AND (d.dead_at, d.seq + 0) < (COALESCE(%(at)s::timestamptz, 'infinity'),
+        COALESCE(%(seq)s::bigint, 9223372036854775807))
     ORDER BY d.dead_at DESC, d.seq + 0 DESC)}

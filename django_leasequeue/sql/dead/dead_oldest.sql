@@ -4,7 +4,8 @@
 -- Index: leasequeue_dead_died.
 -- Pages: 20 + 0.2 a row
 -- Returns: seq, dead_at, whether some queue was cut at ``each``: the window then ends where the first such queue ends.
-{dead_window(ASC, >, d.dead_at >= GREATEST(COALESCE(%(since)s::timestamptz, '-infinity'), COALESCE(%(at)s::timestamptz, '-infinity'))
+{dead_window(ASC, >, d.dead_at >= GREATEST(COALESCE(%(since)s::timestamptz, '-infinity'),
+    COALESCE(%(at)s::timestamptz, '-infinity'))
     AND d.dead_at <= COALESCE(%(until)s::timestamptz, 'infinity')
     AND (d.dead_at, d.seq + 0) > (COALESCE(%(at)s::timestamptz, '-infinity'), COALESCE(%(seq)s::bigint, 0))
     ORDER BY d.dead_at, d.seq + 0)}

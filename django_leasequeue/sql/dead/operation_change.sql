@@ -1,4 +1,4 @@
--- Purpose: pause, resume or cancel a bulk operation; waits for the batch that is under way.
+-- Purpose: pause, resume or cancel a bulk operation; waits for the current batch.
 -- Parameters: id, sources (states in which it may be), state (the new one), now.
 -- Index: leasequeue_bulkoperation_pkey.
 -- Pages: 50

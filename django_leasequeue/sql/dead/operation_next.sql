@@ -1,4 +1,4 @@
--- Purpose: the bulk operations that wait for the reaper or are under way, oldest first.
+-- Purpose: the pending and running bulk operations, oldest first.
 -- Parameters: size.
 -- Index: leasequeue_operation_active.
 -- Pages: 30

@@ -1,4 +1,4 @@
--- Purpose: which of these jobs have kept a step: a redrive that forgets it leaves the others alone.
+-- Purpose: which of these jobs have a step: a redrive from that step skips the others.
 -- Parameters: seqs (at most 1,000), name.
 -- Index: leasequeue_jobstep_pkey.
 -- Pages: 20 + 6 a row

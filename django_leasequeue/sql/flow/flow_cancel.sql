@@ -1,25 +1,29 @@
--- Purpose: nodes have failed: what comes after them and is not tolerant will not start. With back: they run again, and it may.
---   They stand in Delayed a year later than what may start, so that figures of what waits leave them out. The caller holds the
---   workflow (flow_lock.sql).
+-- Purpose: nodes have failed: what comes after them and is not tolerant will not start. With back: they run again, and
+--   it may. They stand in Delayed a year later than what may start, so that figures of what waits leave them out. The
+--   caller holds the workflow (flow_lock.sql).
 -- Parameters: seqs (of the nodes), back.
 -- Index: leasequeue_member_pkey: the descendants, once each; leasequeue_delayed_pkey.
 -- Pages: 20 + 30 a row
 -- Returns: seq and workflow of those whose state has changed.
-WITH RECURSIVE d AS (
+WITH RECURSIVE descendants AS (
     SELECT u.child AS seq FROM unnest(%(seqs)s::bigint[]) AS p(seq)
-    CROSS JOIN LATERAL (SELECT m.children FROM leasequeue_member m WHERE m.seq = p.seq OFFSET 0) m, unnest(m.children) AS u(child)
+    CROSS JOIN LATERAL (SELECT m.children FROM leasequeue_member m WHERE m.seq = p.seq OFFSET 0) m,
+        unnest(m.children) AS u(child)
     UNION
-    SELECT u.child FROM d CROSS JOIN LATERAL (SELECT m.children FROM leasequeue_member m
-        WHERE m.seq = d.seq AND NOT m.tolerant OFFSET 0) m, unnest(m.children) AS u(child)
-), m AS (
-    UPDATE leasequeue_member m SET state = CASE WHEN %(back)s::bool THEN 0 ELSE 3 END, waits = false
-    WHERE m.seq = ANY (ARRAY(SELECT seq FROM d)) AND (NOT m.tolerant
+    SELECT u.child FROM descendants CROSS JOIN LATERAL (SELECT m.children FROM leasequeue_member m
+        WHERE m.seq = descendants.seq AND NOT m.tolerant OFFSET 0) m, unnest(m.children) AS u(child)
+), changed AS (
+    UPDATE leasequeue_member m SET state = CASE WHEN %(back)s::bool THEN {member.OPEN} ELSE {member.CANCELLED} END,
+        waits = false
+    WHERE m.seq = ANY (ARRAY(SELECT seq FROM descendants)) AND (NOT m.tolerant
         -- What is there for a failure starts after one that has failed, not after one that was cancelled.
-        OR m.for_failure AND (SELECT p.state FROM leasequeue_member p WHERE p.seq = m.parents[1]) IS DISTINCT FROM 2) AND m.state = CASE WHEN %(back)s::bool THEN 3 ELSE 0 END
+        OR m.for_failure AND (SELECT p.state FROM leasequeue_member p
+            WHERE p.seq = m.parents[1]) IS DISTINCT FROM {member.FAILED})
+        AND m.state = CASE WHEN %(back)s::bool THEN {member.CANCELLED} ELSE {member.OPEN} END
     RETURNING m.seq, m.workflow
 ), held AS (
     UPDATE leasequeue_delayed w
-    SET available_at = CASE WHEN %(back)s::bool THEN '9000-01-01 00:00+00' ELSE '9001-01-01 00:00+00' END::timestamptz
-    WHERE w.seq = ANY (ARRAY(SELECT seq FROM m)) AND (w.available_at >= '9000-01-01 00:00+00') IS TRUE
+    SET available_at = CASE WHEN %(back)s::bool THEN {HELD} ELSE {CUT_OFF} END::timestamptz
+    WHERE w.seq = ANY (ARRAY(SELECT seq FROM changed)) AND (w.available_at >= {HELD}) IS TRUE
 )
-SELECT seq, workflow FROM m
+SELECT seq, workflow FROM changed

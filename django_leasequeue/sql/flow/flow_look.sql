@@ -1,19 +1,21 @@
--- Purpose: look where members stand, and note it: slots that are free again, jobs that wait for their turn, nodes that have ended
---   or that run again. The caller holds the locks (flow_lock.sql).
+-- Purpose: look where members stand, and note it: slots that are free again, jobs that wait for their turn, nodes that
+--   have ended or that run again. The caller holds the locks (flow_lock.sql).
 -- Parameters: seqs (each once).
--- Index: leasequeue_member_pkey, leasequeue_job_pkey, leasequeue_jobresult_pkey, leasequeue_deadletter_pkey, leasequeue_delayed_pkey,
---   leasequeue_ready_pkey, leasequeue_workflow_pkey.
+-- Index: leasequeue_member_pkey, leasequeue_job_pkey, leasequeue_jobresult_pkey, leasequeue_deadletter_pkey,
+--   leasequeue_delayed_pkey, leasequeue_ready_pkey, leasequeue_workflow_pkey.
 -- Pages: 20 + 45 a row
--- Returns: seq, workflow, its state before and now, whether it waits for nothing but its place in ready, whether its outcome is
---   known (false: it is ready, leased or delayed), its queue if it is of a workflow that is being cancelled and came back.
-WITH x AS MATERIALIZED (
+-- Returns: seq, workflow, its state before and now, whether it waits for nothing but its place in ready, whether its
+--   outcome is known (false: it is ready, leased or delayed), its queue if it is of a workflow that is being cancelled
+--   and came back.
+WITH looked AS MATERIALIZED (
     SELECT m.seq, m.workflow, m.key, m.taken, m.waits, m.pending, m.state AS before,
-        CASE WHEN r.state IS NOT NULL THEN r.state WHEN d.dead THEN 2
+        CASE WHEN r.state IS NOT NULL THEN r.state WHEN d.dead THEN {member.FAILED}
             -- One that has failed stays so when its dead letter is discarded.
-            WHEN j.seq IS NULL THEN CASE WHEN m.state = 2 THEN 2 ELSE 3 END
+            WHEN j.seq IS NULL THEN CASE WHEN m.state = {member.FAILED} THEN {member.FAILED} ELSE {member.CANCELLED} END
             -- What was cancelled for a parent's sake stays so until that parent runs again.
-            WHEN m.state = 3 AND w.waits THEN 3 ELSE 0 END AS state,
-        COALESCE(w.waits, false) AS held, w.waits IS NULL AND j.seq IS NOT NULL AND r.state IS NULL AND d.dead IS NULL AS live,
+            WHEN m.state = {member.CANCELLED} AND w.waits THEN {member.CANCELLED} ELSE {member.OPEN} END AS state,
+        COALESCE(w.waits, false) AS held, w.waits IS NULL AND j.seq IS NOT NULL AND r.state IS NULL
+            AND d.dead IS NULL AS live,
         (r.state IS NOT NULL OR j.seq IS NULL) AND m.workflow IS NULL AS over,
         CASE WHEN f.cancelled AND j.seq IS NOT NULL AND d.dead IS NULL THEN m.queue_id END AS back,
         -- One that sleeps, or waits for an event, and goes on: its slot was its own all the time.
@@ -24,18 +26,21 @@ WITH x AS MATERIALIZED (
     LEFT JOIN LATERAL (SELECT j.seq FROM leasequeue_job j WHERE j.seq = m.seq AND r.state IS NULL OFFSET 0) j ON true
     LEFT JOIN LATERAL (SELECT true AS dead FROM leasequeue_deadletter d
         WHERE d.seq = m.seq AND d.in_place AND r.state IS NULL OFFSET 0) d ON true
-    LEFT JOIN LATERAL (SELECT w.available_at >= '9000-01-01 00:00+00' AS waits, w.flags & 512 <> 0 AS keeps FROM leasequeue_delayed w
+    LEFT JOIN LATERAL (SELECT w.available_at >= {HELD} AS waits, w.flags & {KEEPS_SLOT} <> 0 AS keeps
+        FROM leasequeue_delayed w
         WHERE w.seq = m.seq AND r.state IS NULL OFFSET 0) w ON true
     LEFT JOIN LATERAL (SELECT true AS cancelled FROM leasequeue_workflow f
-        WHERE f.id = m.workflow AND f.state = 3 AND f.ended_at IS NULL OFFSET 0) f ON true
+        WHERE f.id = m.workflow AND f.state = {workflow.CANCELLED} AND f.ended_at IS NULL OFFSET 0) f ON true
     WHERE m.seq = ANY (%(seqs)s::bigint[])
 ), kept AS (
-    UPDATE leasequeue_member m SET state = x.state, taken = m.taken AND (x.live OR x.keeps),
-        waits = x.held AND x.key IS NOT NULL AND NOT x.keeps AND x.pending = 0 AND x.state = 0
-    FROM x WHERE m.seq = x.seq AND m.seq = ANY (ARRAY(SELECT seq FROM x WHERE NOT over))
+    UPDATE leasequeue_member m SET state = looked.state, taken = m.taken AND (looked.live OR looked.keeps),
+        waits = looked.held AND looked.key IS NOT NULL AND NOT looked.keeps AND looked.pending = 0
+            AND looked.state = {member.OPEN}
+    FROM looked WHERE m.seq = looked.seq AND m.seq = ANY (ARRAY(SELECT seq FROM looked WHERE NOT over))
 ), gone AS (
-    DELETE FROM leasequeue_member WHERE seq = ANY (ARRAY(SELECT seq FROM x WHERE over))
+    DELETE FROM leasequeue_member WHERE seq = ANY (ARRAY(SELECT seq FROM looked WHERE over))
 )
-SELECT x.seq, x.workflow, x.before::int, x.state::int, x.held AND (x.key IS NULL OR x.keeps) AND x.pending = 0 AND x.state = 0,
-    x.state <> 0, x.back
-FROM x ORDER BY x.seq
+SELECT seq, workflow, before::int, state::int, held AND (key IS NULL OR keeps) AND pending = 0
+    AND state = {member.OPEN} AS free,
+    state <> {member.OPEN} AS ended, back
+FROM looked ORDER BY looked.seq

@@ -1,16 +1,17 @@
--- Purpose: nodes that were there for a failure that did not come are none of their workflow any more, unless an earlier failure has set
---   them free; the caller takes their jobs out. The caller holds the workflow (flow_lock.sql).
+-- Purpose: nodes that were there for a failure that did not come are none of their workflow any more, unless an earlier
+--   failure has set them free; the caller takes their jobs out. The caller holds the workflow (flow_lock.sql).
 -- Parameters: seqs.
 -- Index: leasequeue_delayed_pkey, leasequeue_member_pkey, leasequeue_workflow_pkey.
 -- Pages: 20 + 16 a row
 -- Returns: queue id and the numbers of those that are to be taken out.
-WITH m AS (
+WITH needless AS (
     DELETE FROM leasequeue_member WHERE seq = ANY (ARRAY(SELECT d.seq FROM leasequeue_delayed d
-        WHERE d.seq = ANY (%(seqs)s::bigint[]) AND (d.available_at >= '9000-01-01 00:00+00') IS TRUE))
+        WHERE d.seq = ANY (%(seqs)s::bigint[]) AND (d.available_at >= {HELD}) IS TRUE))
     RETURNING seq, queue_id, workflow
-), n AS MATERIALIZED (
-    SELECT workflow AS id, count(*) AS n FROM m GROUP BY workflow
-), w AS (
-    UPDATE leasequeue_workflow w SET total = w.total - n.n FROM n WHERE w.id = n.id AND w.id = ANY (ARRAY(SELECT id FROM n))
+), counts AS MATERIALIZED (
+    SELECT workflow AS id, count(*) AS n FROM needless GROUP BY workflow
+), shrunk AS (
+    UPDATE leasequeue_workflow w SET total = w.total - counts.n FROM counts
+    WHERE w.id = counts.id AND w.id = ANY (ARRAY(SELECT id FROM counts))
 )
-SELECT m.queue_id, array_agg(m.seq ORDER BY m.seq) FROM m GROUP BY m.queue_id
+SELECT queue_id, array_agg(seq ORDER BY seq) FROM needless GROUP BY queue_id

@@ -4,12 +4,14 @@
 -- Pages: 40 + 20 a row
 -- Returns: the jobs' numbers; waking.
 WITH gone AS (
-    DELETE FROM leasequeue_delayed d WHERE d.seq = ANY (%(seqs)s::bigint[]) AND (d.available_at >= '9000-01-01 00:00+00') IS TRUE RETURNING d.*
+    DELETE FROM leasequeue_delayed d WHERE d.seq = ANY (%(seqs)s::bigint[])
+        AND (d.available_at >= {HELD}) IS TRUE RETURNING d.*
 ), ready AS (
-    INSERT INTO leasequeue_ready (queue_id, rank, lane, position, seq, deliveries, flags, ready_at, max_deliveries, expires_at,
+    INSERT INTO leasequeue_ready (queue_id, rank, lane, position, seq, deliveries, flags, ready_at, max_deliveries,
+        expires_at,
         tag)
-    SELECT g.queue_id, g.rank, 1, (SELECT COALESCE(j.position, j.seq) FROM leasequeue_job j WHERE j.seq = g.seq), g.seq, g.deliveries,
-        g.flags & 511, {now()}, g.max_deliveries, g.expires_at, g.tag
+    SELECT g.queue_id, g.rank, {AGAIN}, (SELECT COALESCE(j.position, j.seq) FROM leasequeue_job j WHERE j.seq = g.seq),
+        g.seq, g.deliveries, g.flags & ~{KEEPS_SLOT}, {now()}, g.max_deliveries, g.expires_at, g.tag
     FROM gone g
 ), wake AS MATERIALIZED (
     SELECT {wake(w.queue_id)} AS sent FROM (SELECT DISTINCT queue_id FROM gone) w

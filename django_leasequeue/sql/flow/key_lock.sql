@@ -3,12 +3,13 @@
 -- Index: leasequeue_limitkey_pkey.
 -- Pages: 20 + 8 a row
 -- Returns: the ids that are locked.
-WITH i AS MATERIALIZED (
+WITH asked AS MATERIALIZED (
     SELECT * FROM ROWS FROM (unnest(%(keys)s::bigint[]), unnest(%(queues)s::bigint[])) AS i(key, queue_id)
-), k AS MATERIALIZED (
+), locked AS MATERIALIZED (
     SELECT id FROM leasequeue_limitkey WHERE id = ANY (%(keys)s::bigint[]) ORDER BY id FOR UPDATE SKIP LOCKED
 ), turns AS (
     INSERT INTO leasequeue_flowturn (queue_id, at, kind, key)
-    SELECT i.queue_id, 'epoch', 3, i.key FROM i WHERE i.key <> ALL (ARRAY(SELECT id FROM k))
+    SELECT asked.queue_id, 'epoch', {turn.ADMIT}, asked.key FROM asked
+    WHERE asked.key <> ALL (ARRAY(SELECT id FROM locked))
 )
-SELECT id FROM k
+SELECT id FROM locked

@@ -4,5 +4,6 @@
 -- Pages: 20 + 12 a row
 -- Returns: their ids.
 SELECT w.id FROM leasequeue_workflow w WHERE w.id = ANY (ARRAY(
-    SELECT unnest(%(workflows)s::bigint[]) UNION SELECT m.workflow FROM leasequeue_member m WHERE m.seq = ANY (%(seqs)s::bigint[])))
+    SELECT unnest(%(workflows)s::bigint[]) UNION SELECT m.workflow FROM leasequeue_member m
+    WHERE m.seq = ANY (%(seqs)s::bigint[])))
 ORDER BY w.id FOR UPDATE

@@ -1,13 +1,13 @@
--- Purpose: note in the lease log which workflow jobs belong to, and what each of them comes after: a row for each queue and task name,
---   of at most 1,000 jobs. The members are there already.
+-- Purpose: note in the lease log which workflow jobs belong to, and what each of them comes after: a row for each queue
+--   and task name, of at most 1,000 jobs. The members are there already.
 -- Parameters: workflow (id), seqs (its jobs that were added, or that come after more than before), now.
 -- Index: leasequeue_workflow_pkey, leasequeue_member_pkey, leasequeue_job_pkey; inserts.
 -- Pages: 30 + 12 a row
 -- Returns: how many jobs each row of the log has.
-WITH w AS MATERIALIZED (
-    SELECT w.uid, w.name, {now()} AS now, pg_current_xact_id()::text::bigint AS txid
+WITH workflow AS MATERIALIZED (
+    SELECT w.uid, w.name, {now()} AS now, {txid()} AS txid
     FROM leasequeue_workflow w WHERE w.id = %(workflow)s::bigint
-), m AS MATERIALIZED (
+), members AS MATERIALIZED (
     SELECT m.seq, m.queue_id, j.name, m.label, m.tolerant, COALESCE(to_jsonb(m.parents), '[]') AS parents,
         row_number() OVER (PARTITION BY m.queue_id, j.name ORDER BY m.seq) AS n
     FROM unnest(%(seqs)s::bigint[]) AS u(seq)
@@ -16,9 +16,14 @@ WITH w AS MATERIALIZED (
     WHERE m.workflow = %(workflow)s::bigint
 )
 INSERT INTO leasequeue_leaseevent (txid, occurred_at, queue_id, low, high, kind, name, seqs, detail)
-SELECT w.txid, w.now, m.queue_id, min(m.seq), max(m.seq), 11, m.name, array_agg(m.seq ORDER BY m.n),
-    jsonb_build_object('workflow', w.uid, 'name', w.name, 'parents', jsonb_agg(m.parents ORDER BY m.n))
-        || CASE WHEN bool_or(m.label <> '') THEN jsonb_build_object('labels', jsonb_agg(m.label ORDER BY m.n)) ELSE '{}' END
-        || CASE WHEN bool_or(m.tolerant) THEN jsonb_build_object('tolerant', jsonb_agg(m.tolerant ORDER BY m.n)) ELSE '{}' END
-FROM w, m GROUP BY w.txid, w.now, w.uid, w.name, m.queue_id, m.name, (m.n - 1) / 1000
+SELECT workflow.txid, workflow.now, members.queue_id, min(members.seq), max(members.seq), {event.LINKED}, members.name,
+    array_agg(members.seq ORDER BY members.n),
+    jsonb_build_object('workflow', workflow.uid, 'name', workflow.name, 'parents',
+        jsonb_agg(members.parents ORDER BY members.n))
+        || CASE WHEN bool_or(members.label <> '') THEN jsonb_build_object('labels',
+            jsonb_agg(members.label ORDER BY members.n)) ELSE '{}' END
+        || CASE WHEN bool_or(members.tolerant) THEN jsonb_build_object('tolerant',
+            jsonb_agg(members.tolerant ORDER BY members.n)) ELSE '{}' END
+FROM workflow, members GROUP BY workflow.txid, workflow.now, workflow.uid, workflow.name, members.queue_id,
+    members.name, (members.n - 1) / 1000
 RETURNING cardinality(seqs)

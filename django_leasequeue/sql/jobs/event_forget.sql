@@ -1,4 +1,4 @@
--- Purpose: remove events whose time is over.
+-- Purpose: remove expired events.
 -- Parameters: size, now.
 -- Index: leasequeue_emittedevent_expiry.
 -- Pages: 40 + 6 a row

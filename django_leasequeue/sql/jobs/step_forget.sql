@@ -1,13 +1,14 @@
--- Purpose: forget the steps of jobs that are gone, a part of the table at a time.
+-- Purpose: remove the steps of deleted jobs, a part of the table at a time.
 -- Parameters: after (number of a job, exclusive), size (steps that are looked at; all of the last job go with it).
 -- Index: leasequeue_jobstep_pkey, leasequeue_job_pkey.
 -- Pages: 20 + 8 a row
 -- Returns: the last number that was looked at (null: there is none behind it), how many steps went.
-WITH s AS MATERIALIZED (
+WITH looked AS MATERIALIZED (
     SELECT DISTINCT s.seq FROM (SELECT s.seq FROM leasequeue_jobstep s WHERE s.seq > %(after)s::bigint
         ORDER BY s.seq, s.name LIMIT %(size)s::int) s
 ), gone AS (
     DELETE FROM leasequeue_jobstep WHERE seq = ANY (ARRAY(
-        SELECT s.seq FROM s WHERE NOT EXISTS (SELECT FROM leasequeue_job j WHERE j.seq = s.seq OFFSET 0))) RETURNING seq
+        SELECT looked.seq FROM looked WHERE NOT EXISTS (SELECT FROM leasequeue_job j
+            WHERE j.seq = looked.seq OFFSET 0))) RETURNING seq
 )
-SELECT (SELECT max(seq) FROM s), (SELECT count(*) FROM gone)
+SELECT (SELECT max(seq) FROM looked), (SELECT count(*) FROM gone)

@@ -1,4 +1,4 @@
--- Purpose: what one step of a job has returned.
+-- Purpose: the value of one step of a job.
 -- Parameters: seq, name.
 -- Index: leasequeue_jobstep_pkey.
 -- Pages: 10

@@ -1,7 +1,8 @@
--- Purpose: whether a worker still holds the lease of a job, one of whose steps it could not keep.
+-- Purpose: whether a worker still holds the lease of a job, after it could not record a step.
 -- Parameters: seq, token, node, now.
 -- Index: leasequeue_claim_pkey, leasequeue_queue_pkey, in the function.
 -- Pages: 30
--- Host: the function has its own settings.
+-- Settings: the function has its own settings.
 -- Returns: a row if it does.
-SELECT true WHERE leasequeue_holds(%(seq)s::bigint, %(token)s::bigint, %(node)s::text, %(now)s::timestamptz)
+{keeps_host_settings()}
+SELECT true WHERE leasequeue_holds(%(seq)s::bigint, %(token)s::bigint, %(node)s::text, %(now)s::timestamptz, false)

@@ -1,4 +1,4 @@
--- Purpose: what the steps of a job have returned.
+-- Purpose: the values of a job's steps.
 -- Parameters: seq, size.
 -- Index: leasequeue_jobstep_pkey.
 -- Pages: 20 + 2 a row

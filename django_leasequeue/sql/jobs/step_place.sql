@@ -1,11 +1,14 @@
--- Purpose: what a worker that is named by its lease has to know before it keeps a step: whether it holds the job, and what is kept.
+-- Purpose: what a worker that is named by its lease has to know before it keeps a step: whether it holds the job, and
+--   what is kept.
 -- Parameters: project, queue, seq, token, node, now.
 -- Index: leasequeue_queue_pkey, leasequeue_claim_pkey, leasequeue_jobstep_pkey.
 -- Pages: 60 + 2 a row
--- Returns: the delivery, how many steps are kept, the place of the last one in their order; no row: the lease is not held.
+-- Returns: the delivery, how many steps are kept, the place of the last one in their order; no row: the lease is not
+--   held.
 SELECT COALESCE(c.deliveries[array_position(c.seqs, %(seq)s::bigint)], 1), s.kept, s.last
 FROM leasequeue_claim c
-CROSS JOIN LATERAL (SELECT q.late_ack FROM leasequeue_queue q WHERE q.id = c.queue_id AND q.project = %(project)s::text AND q.name = %(queue)s::text OFFSET 0) q
-CROSS JOIN LATERAL (SELECT count(*)::int AS kept, COALESCE(max(s.number), 0) AS last FROM leasequeue_jobstep s WHERE s.seq = %(seq)s::bigint) s
-WHERE c.token = %(token)s::bigint AND (c.node = %(node)s::text) IS TRUE AND %(seq)s::bigint = ANY (c.seqs)
-    AND (q.late_ack = 'accept' OR c.deadline >= COALESCE(%(now)s::timestamptz, clock_timestamp()))
+CROSS JOIN LATERAL (SELECT * FROM leasequeue_queue q WHERE q.id = c.queue_id OFFSET 0) q
+CROSS JOIN LATERAL (SELECT count(*)::int AS kept, COALESCE(max(s.number), 0) AS last FROM leasequeue_jobstep s
+    WHERE s.seq = %(seq)s::bigint) s
+WHERE c.token = %(token)s::bigint AND %(seq)s::bigint = ANY (c.seqs)
+    AND {may_settle({now()})}

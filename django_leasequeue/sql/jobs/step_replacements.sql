@@ -1,4 +1,4 @@
--- Purpose: what jobs were replaced by: calls and workflows whose ends are theirs.
+-- Purpose: the replacements of jobs: calls and workflows that end for them.
 -- Parameters: seqs.
 -- Index: leasequeue_jobstep_pkey.
 -- Pages: 20 + 8 a row

@@ -1,4 +1,4 @@
--- Purpose: jobs that wait for events, a batch after the other: the reaper looks whether one has missed its event.
+-- Purpose: jobs that wait for events, a batch at a time, for the reaper's search for missed events.
 -- Parameters: event, project, seq (of the last that was seen), size.
 -- Index: leasequeue_jobstep_event.
 -- Pages: 20 + 2 a row

@@ -1,6 +1,7 @@
 -- Purpose: whether there is an event after one point and up to another.
 -- Parameters: txid, id (after), last_txid, last_id (up to and with).
--- Index: leasequeue_event_txid (BRIN). By itself EXISTS would have the log read from its beginning, in hope of an early hit; what
+-- Index: leasequeue_event_txid (BRIN). By itself EXISTS would have the log read from its beginning, in hope of an early
+--   hit; what
 -- is materialized is planned as if all of it were wanted, and is still read no further than to the first event.
 -- Pages: 40
 -- Returns: true or false.

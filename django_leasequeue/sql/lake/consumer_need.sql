@@ -1,5 +1,5 @@
--- Purpose: the lowest transaction whose events a registered consumer still needs; consumers that did not move for longer than the
---   limit while there was something to read are marked as overtaken and waited for no longer.
+-- Purpose: the lowest transaction whose events a registered consumer still needs; consumers that did not move for
+--   longer than the limit while there was something to read are marked as overtaken and waited for no longer.
 -- Parameters: seconds (the limit; null: none).
 -- Index: none: a handful of rows.
 -- Pages: whole tables: a handful of consumers.

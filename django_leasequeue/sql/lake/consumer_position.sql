@@ -1,4 +1,4 @@
--- Purpose: where a named consumer of the lease log is.
+-- Purpose: the position of a named consumer of the lease log.
 -- Parameters: name.
 -- Index: the unique index on name.
 -- Pages: 30

@@ -1,4 +1,4 @@
--- Purpose: how many events there are after one point and up to another.
+-- Purpose: count the events after one point and up to another.
 -- Parameters: txid, id (after), last_txid, last_id (up to and with).
 -- Index: leasequeue_event_txid (BRIN).
 -- Pages: 260

@@ -1,5 +1,6 @@
--- Purpose: how many rows were deleted from the lease log past the trigger that refuses it, as PostgreSQL's statistics count them
---   (a deletion that was rolled back counts; a dropped partition and a reset of the statistics take their counts along).
+-- Purpose: count rows that were deleted from the lease log in spite of its trigger, as PostgreSQL's statistics
+--   count them (a deletion that was rolled back counts; a dropped partition and a reset of the statistics take their
+--   counts along).
 -- Index: the system catalogs.
 -- Pages: none: catalogs and statistics in memory.
 -- Returns: the partition and its deleted rows, where there are any.

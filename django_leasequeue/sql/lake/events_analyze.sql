@@ -1,4 +1,4 @@
--- Purpose: let the planner know a lease log that grew by a made-up history; summarises the BRIN indexes as well.
+-- Purpose: analyze the lease log after a made-up history, and summarize its BRIN indexes.
 -- Index: all of the lease log's.
 -- Pages: whole tables: a sample of the log.
 VACUUM (ANALYZE) leasequeue_leaseevent

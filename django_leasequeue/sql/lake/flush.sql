@@ -1,5 +1,5 @@
--- Purpose: write the WAL to disk up to now. A transaction that has a number and nothing else does not wait for the disk, so
---   this one writes a message without a reader.
+-- Purpose: write the WAL to disk up to now. A transaction that has a number and nothing else does not wait for the
+--   disk, so this one writes a message without a reader.
 -- Parameters: none. In a transaction of its own.
 -- Pages: none.
 -- Returns: one row.

@@ -1,4 +1,4 @@
--- Purpose: whether the WAL is on disk up to a place.
+-- Purpose: whether the WAL is on disk up to a position.
 -- Parameters: place.
 -- Pages: none.
 -- Returns: true or false.

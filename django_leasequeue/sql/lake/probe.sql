@@ -1,4 +1,4 @@
--- Purpose: a look at evenly spaced pages of one partition of the lease log: where the order of events stands there.
+-- Purpose: the order of events on evenly spaced pages of one partition of the lease log.
 -- Parameters: {table}; pages, step.
 -- Index: pages by their number (TID range scan).
 -- Pages: whole tables: the pages that are asked for.

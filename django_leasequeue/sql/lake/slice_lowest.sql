@@ -3,5 +3,5 @@
 -- Index: none: reads the range's partition.
 -- Pages: whole tables: the partition that is asked for.
 -- Returns: txid (null: no events), the horizon.
-SELECT min(txid), pg_snapshot_xmin(pg_current_snapshot())::text::bigint
+SELECT min(txid), {horizon()}
 FROM leasequeue_leaseevent WHERE id >= %(low)s::bigint AND id < %(high)s::bigint

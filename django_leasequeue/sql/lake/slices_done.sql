@@ -1,4 +1,4 @@
--- Purpose: the slices of the lease log that are safe in the archive.
+-- Purpose: the archived and verified slices of the lease log.
 -- Index: none: one row per partition that ever was.
 -- Pages: whole tables: one row a partition that ever was.
 -- Returns: low.

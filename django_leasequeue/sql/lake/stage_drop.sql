@@ -1,4 +1,4 @@
--- Purpose: forget parts of the stage.
+-- Purpose: delete parts of the stage.
 -- Parameters: parts.
 -- Index: leasequeue_lakestage_part.
 -- Pages: 20 + 1.4 a row

@@ -1,4 +1,4 @@
--- Purpose: how many jobs a write added.
+-- Purpose: the number of jobs that a write has added.
 -- Parameters: write_id.
 -- Index: leasequeue_lakewrite_once.
 -- Pages: 90

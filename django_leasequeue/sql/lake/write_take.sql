@@ -1,4 +1,4 @@
--- Purpose: take the name of a write; who comes later waits for this transaction and finds it taken.
+-- Purpose: take the name of a write; later callers wait for this transaction and find it taken.
 -- Parameters: write_id, batch, staged.
 -- Index: leasequeue_lakewrite_once.
 -- Pages: 40

@@ -1,4 +1,4 @@
--- Purpose: forget objects that were removed from their storage.
+-- Purpose: delete the rows of objects that were removed from their storage.
 -- Parameters: ids.
 -- Index: leasequeue_largeobject_pkey.
 -- Pages: 20 + 6 a row

@@ -1,4 +1,4 @@
--- Purpose: mark objects whose jobs are gone, of a part of all: they are being removed. What is locked is left
+-- Purpose: mark objects of deleted jobs for removal, in a part of the table. What is locked is left
 --   for the next time.
 -- Parameters: after (the last id of the part before), size (of the part).
 -- Index: leasequeue_largeobject_pkey, leasequeue_job_pkey.

@@ -1,5 +1,5 @@
--- Purpose: give objects to jobs, in the transaction that stores the jobs or their results. One that was not given to a job
---   for too long is being removed by now, and is not given any more.
+-- Purpose: give objects to jobs, in the transaction that stores the jobs or their results. One that was not given to a
+--   job for too long is being removed by now, and is not given any more.
 -- Parameters: arrays of equal length: ids, seqs.
 -- Index: leasequeue_largeobject_pkey.
 -- Pages: 20 + 16 a row

@@ -1,4 +1,4 @@
--- Purpose: note what each waiter was dealt; the dealer's own leave.
+-- Purpose: note the claim of each waiter; the dealer's own rows leave.
 -- Parameters: ids, claims (null: nothing) of the same order, own (ids), now.
 -- Index: leasequeue_claimwaiter_pkey.
 -- Pages: 100

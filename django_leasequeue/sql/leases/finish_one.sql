@@ -1,56 +1,58 @@
--- Purpose: complete one job, of a claim with nothing unusual but callers who wait: finish.sql for the case that is asked for one by
---   one. Who waits is told as there.
--- Parameters: project, queue (null: any), node, token, seq, result, ran (ms; null: not known), now, autocommit.
+-- Purpose: complete one job of a claim without unusual flags, except waiting callers: finish.sql for the case that is
+--   asked for one by one. Who waits is told as there.
+-- Parameters: project, queue (null: any), node, token, seq, result, ran (ms; null: not known), now, autocommit, alone.
 -- Index: leasequeue_claim_pkey, leasequeue_queue_pkey, leasequeue_job_pkey, leasequeue_floor_place; inserts.
--- Pages: 80
+-- Pages: 110
 -- Returns: the seq if it was ended; no row: finish.sql knows more.
-WITH k AS MATERIALIZED (
+WITH claim AS MATERIALIZED (
     SELECT c.token, c.part, c.queue_id, c.created_at, c.connection, c.flags, c.name, c.seqs, c.deliveries, n.now,
-        CASE WHEN %(autocommit)s::bool AND c.flags & 128 <> 0 THEN set_config('leasequeue.alone', 'ended', true) END,
         q.result_ttl_ms, array_position(c.seqs, %(seq)s::bigint) AS at,
         {lazily(q.durability <> 'fsync')} FROM leasequeue_claim c
     CROSS JOIN LATERAL (SELECT * FROM leasequeue_queue q WHERE q.id = c.queue_id OFFSET 0) q
     CROSS JOIN LATERAL (SELECT {now()} AS now OFFSET 0) n
-    WHERE c.token = %(token)s::bigint AND (c.node = %(node)s::text) IS TRUE AND %(seq)s::bigint = ANY (c.seqs) AND c.flags & 126 = 0
-        AND q.project = %(project)s AND (%(queue)s::text IS NULL OR q.name = %(queue)s::text)
-        AND (q.late_ack = 'accept' OR c.deadline >= n.now)
+    WHERE c.token = %(token)s::bigint AND %(seq)s::bigint = ANY (c.seqs) AND c.flags & {UNUSUAL} = 0
+        AND {may_settle(n.now)}
     FOR NO KEY UPDATE OF c
-), j AS MATERIALIZED (
+), job AS MATERIALIZED (
     -- A caller that joined while this waited for the claim changed the job as well: read it as it is then.
     SELECT reply_to, key, created_at FROM leasequeue_job
-    WHERE seq = ANY (ARRAY(SELECT %(seq)s::bigint FROM k WHERE flags & 1 <> 0)) FOR NO KEY UPDATE
-), d AS MATERIALIZED (
-    SELECT k.*, j.reply_to, j.key, j.created_at AS enqueued_at,
-        COALESCE(NULLIF(k.result_ttl_ms, 0), CASE WHEN j.reply_to IS NOT NULL THEN 60000 ELSE 0 END) AS keep
-    FROM k LEFT JOIN j ON true
+    WHERE seq = ANY (ARRAY(SELECT %(seq)s::bigint FROM claim WHERE flags & {REPLY} <> 0)) FOR NO KEY UPDATE
+), done AS MATERIALIZED (
+    SELECT claim.*, job.reply_to, job.key, job.created_at AS enqueued_at,
+        COALESCE(NULLIF(claim.result_ttl_ms, 0), CASE WHEN job.reply_to IS NOT NULL THEN 60000 ELSE 0 END) AS keep
+    FROM claim LEFT JOIN job ON true
 ), gone AS (
-    DELETE FROM leasequeue_claim c USING k WHERE c.token = %(token)s::bigint AND c.part = k.part AND cardinality(k.seqs) = 1
+    DELETE FROM leasequeue_claim c USING claim WHERE c.token = %(token)s::bigint AND c.part = claim.part
+        AND cardinality(claim.seqs) = 1
 ), rest AS (
-    UPDATE leasequeue_claim c SET seqs = k.seqs[:k.at - 1] || k.seqs[k.at + 1:],
-        deliveries = k.deliveries[:k.at - 1] || k.deliveries[k.at + 1:]
-    FROM k WHERE c.token = %(token)s::bigint AND c.part = k.part AND cardinality(k.seqs) > 1
+    UPDATE leasequeue_claim c SET seqs = claim.seqs[:claim.at - 1] || claim.seqs[claim.at + 1:],
+        deliveries = claim.deliveries[:claim.at - 1] || claim.deliveries[claim.at + 1:]
+    FROM claim WHERE c.token = %(token)s::bigint AND c.part = claim.part AND cardinality(claim.seqs) > 1
 ), kept AS (
-    INSERT INTO leasequeue_jobresult (seq, queue_id, claim, claimed_at, finished_at, expires_at, deliveries, state, node, result)
-    SELECT %(seq)s::bigint, d.queue_id, d.token, d.created_at, d.now, d.now + d.keep * interval '1 ms',
-        COALESCE(d.deliveries[d.at], 1), 1, %(node)s::text, %(result)s::text::json
-    FROM d WHERE d.keep > 0
+    INSERT INTO leasequeue_jobresult (seq, queue_id, claim, claimed_at, finished_at, expires_at, deliveries, state,
+        node, result)
+    SELECT %(seq)s::bigint, queue_id, token, created_at, now, now + keep * interval '1 ms',
+        COALESCE(deliveries[at], 1), {result.COMPLETED}, %(node)s::text, %(result)s::text::json
+    FROM done WHERE keep > 0
 ), dropped AS (
-    DELETE FROM leasequeue_job WHERE seq = ANY (ARRAY(SELECT %(seq)s::bigint FROM d WHERE d.keep = 0)) AND {removing()}
+    DELETE FROM leasequeue_job WHERE seq = ANY (ARRAY(SELECT %(seq)s::bigint FROM done WHERE keep = 0)) AND {removing()}
 ), head AS (
-    {note_highest(SELECT d.queue_id, d.now, %(seq)s::bigint AS high FROM d WHERE d.keep = 0)}
+    {note_highest(SELECT done.queue_id, done.now, %(seq)s::bigint AS high FROM done WHERE done.keep = 0)}
 ), events AS (
-    INSERT INTO leasequeue_leaseevent (txid, occurred_at, queue_id, claim, low, high, kind, node, name, seqs, deliveries, ran)
-    SELECT pg_current_xact_id()::text::bigint, d.now, d.queue_id, d.token, %(seq)s::bigint, %(seq)s::bigint, 5,
-        %(node)s::text, d.name, ARRAY[%(seq)s::bigint], CASE WHEN d.deliveries IS NOT NULL THEN d.deliveries[d.at:d.at] END,
+    INSERT INTO leasequeue_leaseevent (txid, occurred_at, queue_id, claim, low, high, kind, node, name, seqs,
+        deliveries, ran)
+    SELECT {txid()}, now, queue_id, token, %(seq)s::bigint, %(seq)s::bigint, {event.ACKED},
+        %(node)s::text, name, ARRAY[%(seq)s::bigint], CASE WHEN deliveries IS NOT NULL THEN deliveries[at:at] END,
         CASE WHEN %(ran)s::int IS NOT NULL THEN ARRAY[%(ran)s::int] END
-    FROM d
+    FROM done
 )
-SELECT %(seq)s::bigint, CASE WHEN d.connection IS NOT NULL
-        THEN pg_notify(split_part(d.connection, ':', 1), split_part(d.connection, ':', 2))::text END,
-    CASE WHEN d.reply_to IS NOT NULL
+SELECT %(seq)s::bigint, CASE WHEN done.connection IS NOT NULL
+        THEN pg_notify(split_part(done.connection, ':', 1), split_part(done.connection, ':', 2))::text END,
+    CASE WHEN done.reply_to IS NOT NULL
         THEN (SELECT string_agg(pg_notify(c, %(seq)s::bigint || CASE WHEN starts_with(c, 'leasequeue_reply_')
                     AND octet_length(COALESCE(%(result)s::text, '')) <= 1000
-                THEN ':0:' || (extract(epoch FROM d.enqueued_at) * 1000000)::bigint || ':' || COALESCE(%(result)s::text, '')
-                ELSE ':1:' || COALESCE(d.key, '') END)::text, '')
-            FROM string_to_table(d.reply_to, ' ') c) END
-FROM d
+                THEN ':0:' || (extract(epoch FROM done.enqueued_at) * 1000000)::bigint || ':'
+                    || COALESCE(%(result)s::text, '')
+                ELSE ':{result.COMPLETED}:' || COALESCE(done.key, '') END)::text, '')
+            FROM string_to_table(done.reply_to, ' ') c) END
+FROM done

@@ -1,4 +1,4 @@
--- Purpose: the tokens of jobs that a node holds, for settle calls that name no token.
+-- Purpose: the tokens of jobs that a node holds, for acks and nacks without a token.
 -- Parameters: project, queue (null: any), node, seqs.
 -- Index: leasequeue_claim_node: the live claims of the node.
 -- Pages: 60 + 0.1 a row

@@ -1,4 +1,4 @@
--- Purpose: tell workers that leases of these queues were taken from them: they look at once at what they hold of them.
+-- Purpose: notify workers that leases of these queues were taken, so that they check their held jobs at once.
 -- Parameters: queues (ids).
 -- Pages: none: notifications.
-SELECT pg_notify('leasequeue', 'l' || u.id)::text FROM unnest(%(queues)s::bigint[]) AS u(id)
+SELECT pg_notify({channel.jobs}, 'l' || u.id)::text FROM unnest(%(queues)s::bigint[]) AS u(id)

@@ -1,5 +1,5 @@
--- Purpose: how many jobs of a queue may be leased now (the caller holds slots_lock.sql). What is leased is what stands in claims: a slot
---   is neither lost nor given twice.
+-- Purpose: how many jobs of a queue may be leased now (the caller holds slots_lock.sql). What is leased is what stands
+--   in claims: a slot is neither lost nor given twice.
 -- Parameters: queue (id).
 -- Index: leasequeue_queue_pkey, leasequeue_claim_deadline: the live claims of the queue, no more than its concurrency.
 -- Pages: 20 + 3 a row

@@ -1,5 +1,5 @@
--- Purpose: this session waits for these queues no more.
--- Parameters: queues (ids), each held by notify_hold.
+-- Purpose: release the locks of notify_hold.
+-- Parameters: lock (its first key: notify_names), queues (ids), each held by notify_hold.
 -- Index: none, memory only.
 -- Pages: none: locks.
-SELECT pg_advisory_unlock_shared(1280657731, u.id::int) FROM unnest(%(queues)s::bigint[]) AS u(id)
+SELECT pg_advisory_unlock_shared(%(lock)s::int, u.id::int) FROM unnest(%(queues)s::bigint[]) AS u(id)

@@ -1,2 +1,3 @@
 -- bytes(job): of a payload.
-COALESCE(octet_length({job}.data::text), 0) + COALESCE(octet_length({job}.meta::text), 0) + COALESCE(octet_length({job}.body), 0)
+COALESCE(octet_length({job}.data::text), 0) + COALESCE(octet_length({job}.meta::text),
+    0) + COALESCE(octet_length({job}.body), 0)

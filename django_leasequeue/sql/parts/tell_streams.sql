@@ -1,3 +1,3 @@
--- tell_streams(): tell the streams that jobs of the claims k were leased to.
-(SELECT count(pg_notify(split_part(k.connection, ':', 1), split_part(k.connection, ':', 2))::text)
-    FROM k WHERE k.connection IS NOT NULL)
+-- tell_streams(): notify the streams of the claims' jobs.
+(SELECT count(pg_notify(split_part(connection, ':', 1), split_part(connection, ':', 2))::text)
+    FROM claims WHERE connection IS NOT NULL)

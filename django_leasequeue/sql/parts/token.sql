@@ -1,3 +1,4 @@
--- token(): a new claim's token, by the flags x.flags: its low bits say which statement may complete its jobs.
+-- token(flags): a new claim's token, by its flags: 30 random bits, 31 of a sequence, and the two of TokenBit.
 (floor(random() * 1073741824)::bigint << 33) + (nextval('leasequeue_claim_token_seq') << 2)
-    + CASE WHEN x.flags & 127 = 0 THEN 0 WHEN x.flags & 127 = 1 THEN 2 ELSE 1 END
+    + CASE WHEN {flags} & {UNUSUAL} <> 0 THEN {token.GENERAL} WHEN {flags} & {REPLY} <> 0 THEN {token.CALLERS}
+        ELSE 0 END

@@ -1,13 +1,13 @@
--- Purpose: remove what is kept about queues that are gone: floors, ranks, states, samples, keys of writes.
+-- Purpose: remove floors, ranks, states, samples and keys of writes of deleted queues.
 -- Index: these tables as a whole, against leasequeue_queue_pkey: run by the janitor, seldom.
 -- Pages: whole tables, small ones, once in a while.
 -- Returns: how many rows went.
 WITH gone AS MATERIALIZED (
-    SELECT x.queue_id FROM (
+    SELECT kept.queue_id FROM (
         SELECT queue_id FROM leasequeue_queuefloor UNION SELECT queue_id FROM leasequeue_queuerank
         UNION SELECT queue_id FROM leasequeue_topicstate UNION SELECT queue_id FROM leasequeue_queuestat
-        UNION SELECT queue_id FROM leasequeue_idempotencykey) x
-    WHERE NOT EXISTS (SELECT FROM leasequeue_queue q WHERE q.id = x.queue_id)
+        UNION SELECT queue_id FROM leasequeue_idempotencykey) kept
+    WHERE NOT EXISTS (SELECT FROM leasequeue_queue q WHERE q.id = kept.queue_id)
 ), floors AS (
     DELETE FROM leasequeue_queuefloor WHERE queue_id = ANY (ARRAY(SELECT queue_id FROM gone)) RETURNING 1
 ), ranks AS (

@@ -1,50 +1,70 @@
--- Purpose: remove the jobs that stand somewhere in a queue that is gone, a bounded batch at a time. What is leased is left
---   for the next time. What limits and workflows of other queues have to learn of them, and the turns of that queue, become turns of
---   another queue; if there is none, nothing waits for them.
--- Parameters: queue (its id), size.
+-- Purpose: remove live jobs of a deleted queue, a bounded batch at a time, and write their end into the lease log.
+--   Locked jobs wait for the next time. Their events for limits and workflows of other queues, and the events of that
+--   queue, move to another queue, if there is one.
+-- Parameters: queue (its id), size, now.
 -- Index: of each place the one that begins with the queue; leasequeue_job_pkey, leasequeue_attempt_job,
 --   leasequeue_queue_pkey, leasequeue_member_pkey, leasequeue_flowturn_due.
 -- Pages: 20 + 0.2 a row
--- Returns: how many jobs went.
-WITH r AS MATERIALIZED (
-    SELECT ctid AS place, seq FROM leasequeue_ready WHERE queue_id = %(queue)s LIMIT %(size)s::int FOR UPDATE SKIP LOCKED
-), d AS MATERIALIZED (
-    SELECT seq FROM leasequeue_delayed WHERE queue_id = %(queue)s LIMIT %(size)s::int FOR UPDATE SKIP LOCKED
-), l AS MATERIALIZED (
-    SELECT seq FROM leasequeue_deadletter WHERE queue_id = %(queue)s LIMIT %(size)s::int FOR UPDATE SKIP LOCKED
-), o AS MATERIALIZED (
-    SELECT ctid AS place, seq FROM leasequeue_record WHERE queue_id = %(queue)s LIMIT %(size)s::int FOR UPDATE SKIP LOCKED
-), c AS MATERIALIZED (
-    SELECT ctid AS place, seqs FROM leasequeue_claim WHERE queue_id = %(queue)s
+-- Returns: how many jobs went; waiting callers are notified.
+WITH clock AS MATERIALIZED (SELECT {now()} AS now, {txid()} AS txid), ready_rows AS MATERIALIZED (
+    SELECT ctid AS place, seq, deliveries FROM leasequeue_ready WHERE queue_id = %(queue)s LIMIT %(size)s::int
+        FOR UPDATE SKIP LOCKED
+), delayed_rows AS MATERIALIZED (
+    SELECT seq, deliveries FROM leasequeue_delayed WHERE queue_id = %(queue)s LIMIT %(size)s::int FOR UPDATE SKIP LOCKED
+), letter_rows AS MATERIALIZED (
+    SELECT seq, deliveries, in_place FROM leasequeue_deadletter WHERE queue_id = %(queue)s LIMIT %(size)s::int
+        FOR UPDATE SKIP LOCKED
+), record_rows AS MATERIALIZED (
+    SELECT ctid AS place, seq FROM leasequeue_record WHERE queue_id = %(queue)s LIMIT %(size)s::int
+        FOR UPDATE SKIP LOCKED
+), claim_rows AS MATERIALIZED (
+    SELECT ctid AS place, token, node, seqs, deliveries FROM leasequeue_claim WHERE queue_id = %(queue)s
     LIMIT 1 + %(size)s::int / 1000 FOR UPDATE SKIP LOCKED
 ), ready AS (
-    DELETE FROM leasequeue_ready WHERE ctid = ANY (ARRAY(SELECT place FROM r))
+    DELETE FROM leasequeue_ready WHERE ctid = ANY (ARRAY(SELECT place FROM ready_rows))
 ), delayed AS (
-    DELETE FROM leasequeue_delayed WHERE seq = ANY (ARRAY(SELECT seq FROM d))
+    DELETE FROM leasequeue_delayed WHERE seq = ANY (ARRAY(SELECT seq FROM delayed_rows))
 ), dead_letters AS (
-    DELETE FROM leasequeue_deadletter WHERE seq = ANY (ARRAY(SELECT seq FROM l))
+    DELETE FROM leasequeue_deadletter WHERE seq = ANY (ARRAY(SELECT seq FROM letter_rows))
 ), records AS (
-    DELETE FROM leasequeue_record WHERE ctid = ANY (ARRAY(SELECT place FROM o))
+    DELETE FROM leasequeue_record WHERE ctid = ANY (ARRAY(SELECT place FROM record_rows))
 ), claims AS (
-    DELETE FROM leasequeue_claim WHERE ctid = ANY (ARRAY(SELECT place FROM c))
-), s AS MATERIALIZED (
-    SELECT seq FROM r UNION SELECT seq FROM d UNION SELECT seq FROM o UNION SELECT unnest(c.seqs) FROM c
-    UNION SELECT l.seq FROM l
-), h AS MATERIALIZED (
+    DELETE FROM leasequeue_claim WHERE ctid = ANY (ARRAY(SELECT place FROM claim_rows))
+), ends AS MATERIALIZED (
+    SELECT seq, deliveries, NULL::bigint AS token, NULL::text AS node FROM ready_rows
+    UNION ALL SELECT seq, deliveries, NULL, NULL FROM delayed_rows
+    UNION ALL SELECT seq, deliveries, NULL, NULL FROM letter_rows WHERE in_place
+    UNION ALL SELECT u.seq, COALESCE(u.deliveries, 1), claim_rows.token, claim_rows.node
+    FROM claim_rows CROSS JOIN LATERAL unnest(claim_rows.seqs, claim_rows.deliveries) AS u(seq, deliveries)
+), seqs AS MATERIALIZED (
+    SELECT seq FROM ends UNION SELECT seq FROM record_rows UNION SELECT seq FROM letter_rows
+), heir AS MATERIALIZED (
     SELECT id FROM leasequeue_queue WHERE type = 'queue' ORDER BY id LIMIT 1
 ), turns AS (
     INSERT INTO leasequeue_flowturn (queue_id, at, kind, seqs)
-    SELECT h.id, 'epoch', 2, array_agg(s.seq) FROM h, s CROSS JOIN LATERAL (
-        SELECT FROM leasequeue_member m WHERE m.seq = s.seq OFFSET 0) m GROUP BY h.id
+    SELECT heir.id, 'epoch', {turn.LOOK}, array_agg(seqs.seq) FROM heir, seqs CROSS JOIN LATERAL (
+        SELECT FROM leasequeue_member m WHERE m.seq = seqs.seq OFFSET 0) m GROUP BY heir.id
 ), given AS (
-    UPDATE leasequeue_flowturn SET queue_id = (SELECT id FROM h) WHERE queue_id = %(queue)s AND kind <> 1 AND EXISTS (SELECT FROM h)
+    UPDATE leasequeue_flowturn SET queue_id = (SELECT id FROM heir)
+    WHERE queue_id = %(queue)s AND kind <> {turn.JOIN} AND EXISTS (SELECT FROM heir)
 ), over AS (
-    DELETE FROM leasequeue_flowturn WHERE queue_id = %(queue)s AND (kind = 1 OR NOT EXISTS (SELECT FROM h))
+    DELETE FROM leasequeue_flowturn WHERE queue_id = %(queue)s AND (kind = {turn.JOIN} OR NOT EXISTS (SELECT FROM heir))
 ), members AS (
-    DELETE FROM leasequeue_member WHERE seq = ANY (ARRAY(SELECT seq FROM s)) AND NOT EXISTS (SELECT FROM h)
+    DELETE FROM leasequeue_member WHERE seq = ANY (ARRAY(SELECT seq FROM seqs)) AND NOT EXISTS (SELECT FROM heir)
 ), jobs AS (
-    DELETE FROM leasequeue_job WHERE seq = ANY (ARRAY(SELECT seq FROM s)) AND {removing()}
+    DELETE FROM leasequeue_job WHERE seq = ANY (ARRAY(SELECT seq FROM seqs)) AND {removing()}
+    RETURNING seq, key, name, reply_to
 ), attempts AS (
-    DELETE FROM leasequeue_attempt WHERE seq = ANY (ARRAY(SELECT seq FROM s))
+    DELETE FROM leasequeue_attempt WHERE seq = ANY (ARRAY(SELECT seq FROM seqs))
+), events AS (
+    INSERT INTO leasequeue_leaseevent (txid, occurred_at, queue_id, claim, low, high, kind, node, name, seqs,
+        deliveries, detail)
+    SELECT clock.txid, clock.now, %(queue)s::bigint, e.token, min(e.seq), max(e.seq), {event.CANCELLED}, e.node, e.name,
+        array_agg(e.seq ORDER BY e.seq), array_agg(e.deliveries ORDER BY e.seq),
+        jsonb_build_object('reason', 'queue_deleted')
+    FROM clock, (SELECT ends.*, jobs.name, (row_number() OVER () - 1) / 1000 AS part
+        FROM ends LEFT JOIN jobs ON jobs.seq = ends.seq) e
+    GROUP BY clock.txid, clock.now, e.token, e.node, e.name, e.part
 )
-SELECT count(*) FROM s
+SELECT (SELECT count(*) FROM seqs), (SELECT count({tell_callers(jobs, {result.CANCELLED})}) FROM jobs
+    WHERE jobs.reply_to IS NOT NULL AND jobs.seq = ANY (ARRAY(SELECT seq FROM ends)))

@@ -1,4 +1,4 @@
--- Purpose: where a queue's dead letters go.
+-- Purpose: the dead-letter target of a queue.
 -- Parameters: queue (id).
 -- Index: leasequeue_queue_pkey.
 -- Pages: 30

@@ -1,12 +1,14 @@
 -- Purpose: make a queue (or log) with its options, its first rank and its state; an existing one is left alone.
--- Parameters: project, name, config (json object with every option), now. The options stand in conf/queue_options.py.
+-- Parameters: project, name, config (json object with every option), tasks (whether it is made for a task), now. The
+--   options stand in conf/queue_options.py.
 -- Index: leasequeue_queue_name.
 -- Pages: 60
 -- Returns: the id of the new queue; nothing if it was there. Workers that take all queues are told of it.
-WITH t AS MATERIALIZED (SELECT {now()} AS now), new AS (
-    INSERT INTO leasequeue_queue (project, name, dead_lettered, created_at, updated_at,
+WITH clock AS MATERIALIZED (SELECT {now()} AS now), new AS (
+    INSERT INTO leasequeue_queue (project, name, dead_lettered, holds_tasks, created_at, updated_at,
         /*options*/)
-    SELECT %(project)s, %(name)s, 0, t.now, t.now, o.* FROM t, jsonb_to_record(%(config)s::jsonb) AS o(/*typed options*/)
+    SELECT %(project)s, %(name)s, 0, %(tasks)s::bool, clock.now, clock.now, o.*
+    FROM clock, jsonb_to_record(%(config)s::jsonb) AS o(/*typed options*/)
     ON CONFLICT (project, name) DO NOTHING
     RETURNING id, type
 ), ranks AS (
@@ -14,4 +16,4 @@ WITH t AS MATERIALIZED (SELECT {now()} AS now), new AS (
 ), states AS (
     INSERT INTO leasequeue_topicstate (queue_id) SELECT id FROM new
 )
-SELECT id, pg_notify('leasequeue', 'n')::text FROM new
+SELECT id, pg_notify({channel.jobs}, 'n')::text FROM new

@@ -1,5 +1,5 @@
--- Purpose: delete a queue and what is kept about it, and tell its readers. Its events stay; its jobs are removed afterwards, a
---   batch at a time (orphans.sql, orphan_jobs.sql).
+-- Purpose: delete a queue with its own rows, and notify its readers. Its events stay; its jobs are removed
+--   afterwards, a batch at a time (orphans.sql, orphan_jobs.sql).
 -- Parameters: project, name.
 -- Index: leasequeue_queue_name, leasequeue_floor_place, leasequeue_rank_place, leasequeue_stat_sample.
 -- Pages: 100
@@ -17,4 +17,4 @@ WITH gone AS (
 ), keys AS (
     DELETE FROM leasequeue_idempotencykey WHERE queue_id = ANY (ARRAY(SELECT id FROM gone))
 )
-SELECT id, pg_notify('leasequeue_topics', 'd' || id)::text || pg_notify('leasequeue', 'q' || id)::text FROM gone
+SELECT id, pg_notify({channel.jobs}, 'd' || id)::text || pg_notify({channel.jobs}, 'q' || id)::text FROM gone

@@ -1,4 +1,5 @@
--- Purpose: the queues that have a turn of limits and workflows to take. Turns that have a time are those of rates: claimers take them.
+-- Purpose: the queues that have events of limits and workflows. Events with a time are those of rates:
+--   claimers take them.
 -- Index: leasequeue_flowturn_due: one entry a queue.
 -- Pages: 20 + 3 a row
 -- Returns: queue id.

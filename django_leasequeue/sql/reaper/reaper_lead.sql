@@ -1,7 +1,21 @@
--- Purpose: become the leader of the reapers of this database, unless there is one.
--- Parameters: space, number (of the advisory lock), session (until resigned or disconnected; false: until the transaction
---   ends, for connections through a pooler).
--- Pages: none: a lock.
--- Returns: whether this connection leads now; null where nothing can be written.
-SELECT CASE WHEN current_setting('transaction_read_only')::bool THEN NULL WHEN %(session)s::bool THEN pg_try_advisory_lock(%(space)s::int, %(number)s::int)
-    ELSE pg_try_advisory_xact_lock(%(space)s::int, %(number)s::int) END
+-- Purpose: begin a new term as the leader: if there was none, if the leader has resigned, or if its counter still
+--   stands where the caller has seen it stand for too long. The term is a key: this waits for transactions that hold
+--   the old one (reaper_fence).
+-- Parameters: holder, term and beat (of the silent leader).
+-- Index: leasequeue_reaperterm_single_key.
+-- Pages: 20
+-- Returns: the new term; nothing if another one leads.
+WITH first AS (
+    INSERT INTO leasequeue_reaperterm (term, single, beat, holder, address, began_at, beat_at, duties)
+    SELECT 1, true, 0, %(holder)s::text, COALESCE(host(inet_client_addr()), 'local'), clock_timestamp(),
+        clock_timestamp(), '[]'
+    WHERE NOT EXISTS (SELECT FROM leasequeue_reaperterm)
+    ON CONFLICT (single) DO NOTHING RETURNING term
+), following AS (
+    UPDATE leasequeue_reaperterm SET term = term + 1, beat = 0, holder = %(holder)s::text,
+        address = COALESCE(host(inet_client_addr()), 'local'), began_at = clock_timestamp(),
+            beat_at = clock_timestamp(), duties = '[]'
+    WHERE holder = '' OR (term, beat) = (%(term)s::bigint, %(beat)s::bigint)
+    RETURNING term
+)
+SELECT term FROM first UNION ALL SELECT term FROM following

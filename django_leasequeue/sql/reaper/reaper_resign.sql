@@ -1,5 +1,8 @@
--- Purpose: stop leading, and tell those who wait for it.
--- Parameters: space, number, channel.
--- Pages: none: a lock.
--- Returns: whether this connection led.
-SELECT pg_advisory_unlock(%(space)s::int, %(number)s::int), pg_notify(%(channel)s::text, 'resigned')::text
+-- Purpose: end the term, and notify those who wait for it.
+-- Parameters: term, holder.
+-- Index: leasequeue_reaperterm_pkey.
+-- Pages: 20
+-- Returns: a row if the term was still this holder's.
+UPDATE leasequeue_reaperterm SET holder = '', beat_at = clock_timestamp(), duties = '[]'
+WHERE term = %(term)s::bigint AND holder = %(holder)s::text
+RETURNING pg_notify({channel.reaper}, '')::text

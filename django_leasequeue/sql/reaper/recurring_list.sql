@@ -1,11 +1,9 @@
--- Purpose: the recurring tasks; those that are disabled forget their next tick, so that enabling one begins anew.
--- Parameters: size, now.
--- Index: none (a small table).
--- Pages: 20 + 0.1 a row
--- Returns: now, id, name, schedule, timezone, next_tick_at, task, backend, queue_name, enabled.
-WITH paused AS (
-    UPDATE leasequeue_recurringtask SET next_tick_at = NULL WHERE NOT enabled AND next_tick_at IS NOT NULL
-)
-SELECT {now()}, id, name, schedule, timezone, next_tick_at,
-    task, backend, queue_name, enabled
-FROM leasequeue_recurringtask ORDER BY enabled DESC, id LIMIT %(size)s::int
+-- Purpose: recurring tasks in order, a page at a time.
+-- Parameters: after (an id, exclusive), size, now.
+-- Index: leasequeue_recurringtask_pkey.
+-- Pages: 20 + 0.3 a row
+-- Returns: now, id, name, schedule, timezone, next_tick_at, last_tick_at, grace, task, args, kwargs, backend,
+--   queue_name, priority, template (json texts), enabled.
+SELECT {now()}, id, name, schedule, timezone, next_tick_at, last_tick_at, grace, task, args::text, kwargs::text,
+    backend, queue_name, priority, template::text, enabled
+FROM leasequeue_recurringtask WHERE id > %(after)s::bigint ORDER BY id LIMIT %(size)s::int

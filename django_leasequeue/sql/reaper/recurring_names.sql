@@ -1,5 +1,6 @@
--- Purpose: the names of recurring tasks, and whether the settings made them.
--- Index: none (a small table).
--- Pages: 20 + 0.1 a row
--- Returns: name, from_settings.
-SELECT name, from_settings FROM leasequeue_recurringtask
+-- Purpose: the recurring tasks of a service.
+-- Parameters: service.
+-- Index: leasequeue_recurring_name.
+-- Pages: 20 + 0.3 a row
+-- Returns: name, from_settings, enabled.
+SELECT name, from_settings, enabled FROM leasequeue_recurringtask WHERE service = %(service)s::text

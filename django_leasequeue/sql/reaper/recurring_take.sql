@@ -1,9 +1,13 @@
--- Purpose: take a tick of a recurring task: of all who try, one gets the row.
--- Parameters: id, tick, next_tick_at.
+-- Purpose: lock recurring tasks whose ticks are to be enqueued: of all who try, one gets a row. Rows that
+--   somebody else has locked are left out, so that neither an admin's form nor a migrate makes the other ticks wait.
+-- Parameters: arrays of equal length ids, ticks.
 -- Index: leasequeue_recurringtask_pkey.
--- Pages: 60
--- Returns: task, args, kwargs (json texts), backend, queue_name, priority; nothing if the tick is taken.
-UPDATE leasequeue_recurringtask
-SET last_tick_at = %(tick)s::timestamptz, next_tick_at = %(next_tick_at)s::timestamptz
-WHERE id = %(id)s::bigint AND enabled AND (last_tick_at IS NULL OR last_tick_at < %(tick)s::timestamptz)
-RETURNING task, args::text, kwargs::text, backend, queue_name, priority
+-- Pages: 10 + 6 a row
+-- Returns: id, task, args, kwargs (json texts), backend, queue_name, priority, template (json text); none of those
+--   whose tick is taken.
+SELECT task.id, task.task, task.args::text AS args_json, task.kwargs::text AS kwargs_json, task.backend,
+    task.queue_name, task.priority, task.template::text AS job_json
+FROM ROWS FROM (unnest(%(ids)s::bigint[]), unnest(%(ticks)s::timestamptz[])) AS asked(id, tick)
+CROSS JOIN LATERAL (
+    SELECT * FROM leasequeue_recurringtask r WHERE r.id = asked.id OFFSET 0 FOR NO KEY UPDATE SKIP LOCKED) task
+WHERE task.enabled AND (task.last_tick_at IS NULL OR task.last_tick_at < asked.tick)

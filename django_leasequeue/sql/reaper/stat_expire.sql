@@ -1,4 +1,4 @@
--- Purpose: remove samples whose retention is over, oldest first, a bounded batch at a time.
+-- Purpose: remove samples past their retention, oldest first, a bounded batch at a time.
 -- Parameters: days, size, now.
 -- Index: leasequeue_stat_age, leasequeue_queuestat_pkey.
 -- Pages: 20 + 3 a row

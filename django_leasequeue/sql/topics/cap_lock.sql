@@ -2,4 +2,4 @@
 -- Parameters: queue (id).
 -- Index: none, memory only.
 -- Pages: 20
-SELECT pg_advisory_xact_lock(1280657733, %(queue)s::int)::text
+SELECT pg_advisory_xact_lock({lock.caps}, %(queue)s::int)::text

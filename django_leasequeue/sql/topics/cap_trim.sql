@@ -1,5 +1,5 @@
--- Purpose: the oldest records of a topic, leased ones too, that have to leave because of its cap (see remove.sql). The writer
---   holds cap_lock.
+-- Purpose: the oldest records of a topic, leased ones too, that exceed its cap (see remove.sql). The
+--   writer holds cap_lock.
 -- Parameters: queue (id), records and bytes (how many must go at least; 0: none for that reason), size.
 -- Index: leasequeue_ready_pkey, the fresh lane from the floor on; leasequeue_ready_moved, leasequeue_record_pkey,
 --   leasequeue_delayed_due, leasequeue_dead_died, leasequeue_claim_deadline, leasequeue_job_pkey.
@@ -17,11 +17,13 @@ WITH live AS MATERIALIZED (
     UNION ALL
     SELECT x.seq FROM leasequeue_deadletter x WHERE x.queue_id = %(queue)s::bigint AND x.in_place
     UNION ALL
-    SELECT u.seq FROM leasequeue_claim c CROSS JOIN LATERAL unnest(c.seqs) AS u(seq) WHERE c.queue_id = %(queue)s::bigint
+    SELECT u.seq FROM leasequeue_claim c CROSS JOIN LATERAL unnest(c.seqs) AS u(seq)
+    WHERE c.queue_id = %(queue)s::bigint
 )
 SELECT u.seq FROM (
     SELECT j.seq, row_number() OVER w AS n, sum(j.bytes) OVER w - j.bytes AS before FROM (
         SELECT j.seq, {bytes(j)} AS bytes
-        FROM leasequeue_job j WHERE j.seq = ANY (ARRAY(SELECT DISTINCT seq FROM live ORDER BY seq LIMIT %(size)s::int))) j
+        FROM leasequeue_job j WHERE j.seq = ANY (ARRAY(SELECT DISTINCT seq
+            FROM live ORDER BY seq LIMIT %(size)s::int))) j
     WINDOW w AS (ORDER BY j.seq ROWS UNBOUNDED PRECEDING)) u
 WHERE u.n <= %(records)s::bigint OR u.before < %(bytes)s::bigint

@@ -1,4 +1,4 @@
--- Purpose: who holds a live claim, and what it still holds.
+-- Purpose: the node of a live claim, and the jobs that it still holds.
 -- Parameters: queue (id), claim (token), now.
 -- Index: leasequeue_claim_pkey.
 -- Pages: 30

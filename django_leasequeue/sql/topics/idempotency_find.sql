@@ -1,4 +1,4 @@
--- Purpose: the numbers that the write with this idempotency key drew.
+-- Purpose: the record numbers of the write with this idempotency key.
 -- Parameters: queue (id), key.
 -- Index: leasequeue_idempotency_key.
 -- Pages: 30

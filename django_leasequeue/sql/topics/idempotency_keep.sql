@@ -1,4 +1,4 @@
--- Purpose: remember the numbers that a keyed write drew, in its transaction.
+-- Purpose: store the record numbers of a keyed write, in its transaction.
 -- Parameters: queue (id), key, seqs.
 -- Index: leasequeue_idempotency_key.
 -- Pages: 50

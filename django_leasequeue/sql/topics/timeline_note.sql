@@ -1,24 +1,27 @@
--- Purpose: note how far the server's timeline has come: what a standby that has this row cannot have lost. Nothing is written
---   while nothing happens. Its commit does not wait for the disk: a row that is lost takes nothing with it.
--- Parameters: now, autocommit.
+-- Purpose: note the progress of the server's timeline: a standby or a dump with this row has everything up to it.
+--   Nothing is written while nothing happens, nor where the rows were copied: an epoch has to begin first. Its commit
+--   does not wait for the disk: a row that is lost takes nothing with it.
+-- Parameters: first (whether it may be the first row), now, autocommit.
 -- Index: leasequeue_timeline_pkey.
 -- Pages: 20
--- Returns: the timeline, if it was noted. The number is read before the mark is drawn, which every transaction with a lower
---   number has taken before: all of them have ended once the mark is below the oldest one.
-WITH n AS MATERIALIZED (
-    SELECT ('x' || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8))::bit(32)::bigint AS timeline,
-        COALESCE(pg_sequence_last_value('leasequeue_job_seq_seq'::regclass), 0) AS head,
-        pg_snapshot_xmin(pg_current_snapshot())::text::bigint AS oldest,
-        pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS newest
-), m AS MATERIALIZED (
-    SELECT n.*, pg_current_xact_id()::text::bigint AS mark,
+-- Returns: whether the rows were copied; null where there was no row that tells. The number is read before the mark is
+--   drawn, which every transaction with a lower number has taken before: all of them have ended once the mark is below
+--   the oldest one.
+WITH wal AS MATERIALIZED (
+    SELECT {timeline()} AS timeline,
+        COALESCE(pg_sequence_last_value('leasequeue_job_seq_seq'::regclass), 0) AS head, {horizon()} AS oldest,
+        (leasequeue_epoch() << {TXID_BITS}) + pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS newest,
+        {copied()} AS copied
+), marked AS MATERIALIZED (
+    SELECT wal.*, {txid()} AS mark, leasequeue_system() AS system,
         CASE WHEN %(autocommit)s::bool THEN set_config('synchronous_commit', 'off', true) END
-    FROM n
-    WHERE NOT EXISTS (SELECT FROM leasequeue_timeline t
-        WHERE t.timeline = n.timeline AND t.sealed = n.head AND n.newest <= t.mark + 1)
+    FROM wal
+    WHERE NOT COALESCE(wal.copied, NOT %(first)s::bool) AND NOT EXISTS (SELECT FROM leasequeue_timeline t
+        WHERE t.timeline = wal.timeline AND t.sealed = wal.head AND wal.newest <= t.mark + 1)
+), noted AS (
+    INSERT INTO leasequeue_timeline AS t (timeline, head, mark, sealed, horizon, noted_at, system)
+    SELECT timeline, head, mark, 0, oldest, {now()}, system FROM marked
+    ON CONFLICT (timeline) DO UPDATE SET head = EXCLUDED.head, mark = EXCLUDED.mark, horizon = EXCLUDED.horizon,
+        sealed = CASE WHEN t.mark < EXCLUDED.horizon THEN t.head ELSE t.sealed END, noted_at = EXCLUDED.noted_at
 )
-INSERT INTO leasequeue_timeline AS t (timeline, head, mark, sealed, horizon, noted_at)
-SELECT m.timeline, m.head, m.mark, 0, m.oldest, {now()} FROM m
-ON CONFLICT (timeline) DO UPDATE SET head = EXCLUDED.head, mark = EXCLUDED.mark, horizon = EXCLUDED.horizon,
-    sealed = CASE WHEN t.mark < EXCLUDED.horizon THEN t.head ELSE t.sealed END, noted_at = EXCLUDED.noted_at
-RETURNING t.timeline
+SELECT copied FROM wal

@@ -1,8 +1,9 @@
--- Purpose: the numbers of a topic's records that have a tag, or a tag that begins so, leased ones too (see remove.sql); a
---   bounded batch.
+-- Purpose: the numbers of a topic's records that have a tag, or a tag that begins so, leased ones too (see remove.sql);
+--   a bounded batch.
 -- Parameters: queue (id), low and high (bounds of the tags, both inclusive), before (seq, exclusive; null: any), size.
--- Index: leasequeue_record_tag, leasequeue_ready_tag, leasequeue_delayed_tag; leased and dead ones have no index of tags: their
---   jobs are looked up, all that the topic has (leasequeue_claim_deadline, leasequeue_dead_died, leasequeue_job_pkey).
+-- Index: leasequeue_record_tag, leasequeue_ready_tag, leasequeue_delayed_tag; leased and dead ones have no index of
+--   tags: their jobs are looked up, all that the topic has (leasequeue_claim_deadline, leasequeue_dead_died,
+--   leasequeue_job_pkey).
 -- Pages: 20 + 0.9 a row
 -- Returns: seq.
 SELECT x.seq FROM (
@@ -24,5 +25,6 @@ SELECT x.seq FROM (
         WHERE c.queue_id = %(queue)s::bigint AND (%(before)s::bigint IS NULL OR u.seq < %(before)s::bigint)
         UNION ALL
         SELECT x.seq FROM leasequeue_deadletter x WHERE x.queue_id = %(queue)s::bigint AND x.in_place
-            AND (SELECT q.type = 'queue' FROM leasequeue_queue q WHERE q.id = %(queue)s::bigint) AND (%(before)s::bigint IS NULL OR x.seq < %(before)s::bigint)))
+            AND (SELECT q.type = 'queue' FROM leasequeue_queue q WHERE q.id = %(queue)s::bigint)
+                AND (%(before)s::bigint IS NULL OR x.seq < %(before)s::bigint)))
 ) x LIMIT %(size)s::int

@@ -1,4 +1,4 @@
--- Purpose: how many events of the lease log are in the default partition, counted to a bound.
+-- Purpose: count the events in the default partition of the lease log, up to a bound.
 -- Parameters: size.
 -- Index: none (a part of the table's pages).
 -- Pages: 30

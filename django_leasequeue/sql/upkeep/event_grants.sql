@@ -1,9 +1,9 @@
--- Purpose: where the rights on partitions of the lease log differ from those on the log. Who reads the log by its name needs rights
---   on that only; who reads a partition by its own name (Spark does) needs them on the partition.
+-- Purpose: where the rights on partitions of the lease log differ from those on the log. Who reads the log by its name
+--   needs rights on that only; who reads a partition by its own name (Spark does) needs them on the partition.
 -- Index: catalogs only.
 -- Pages: none: catalogs.
--- Returns: schema, partition, privilege, role (null: PUBLIC), whether it is to be given (else taken). Only of partitions that this
---   role may give rights on.
+-- Returns: schema, partition, privilege, role (null: PUBLIC), whether it is to be given (else taken). Only of
+--   partitions that this role may give rights on.
 WITH log AS (
     SELECT DISTINCT a.grantee, a.privilege_type
     FROM pg_class c CROSS JOIN LATERAL aclexplode(COALESCE(c.relacl, acldefault('r', c.relowner))) a
@@ -26,7 +26,8 @@ WITH log AS (
     WHERE NOT EXISTS (SELECT FROM log WHERE log.grantee = own.grantee AND log.privilege_type = own.privilege_type)
 )
 SELECT n.nspname::text, part.relname::text, d.privilege_type, r.rolname::text, d.give
-FROM differs d JOIN part ON part.oid = d.oid AND part.relowner <> d.grantee JOIN pg_namespace n ON n.oid = part.relnamespace
+FROM differs d JOIN part ON part.oid = d.oid AND part.relowner <> d.grantee JOIN pg_namespace n
+    ON n.oid = part.relnamespace
 LEFT JOIN pg_roles r ON r.oid = d.grantee
 WHERE d.grantee = 0 OR r.oid IS NOT NULL
 ORDER BY part.relname, d.grantee, d.privilege_type

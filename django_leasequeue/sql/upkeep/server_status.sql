@@ -1,4 +1,4 @@
--- Purpose: the server, and who holds back its cleaning: the oldest transaction that others must be able to see past.
+-- Purpose: the server, and the oldest transaction, which holds back vacuum.
 -- Index: none (system views; other roles' sessions show no query without the privilege).
 -- Pages: none: catalogs.
 -- Returns: version, seconds since the oldest transaction with a snapshot or a number began, its process id, its

@@ -1,4 +1,4 @@
--- Purpose: which objects of a storage no row names: a failover, a restore or a truncated table has left them behind.
+-- Purpose: the objects of a storage without a row: a failover, a restore or a truncated table has left them behind.
 -- Parameters: storage (alias), names.
 -- Index: whole tables, hashed: an operator's statement.
 -- Pages: whole tables, as no index has the names.

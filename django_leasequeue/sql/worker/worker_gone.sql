@@ -1,4 +1,4 @@
--- Purpose: a worker has stopped: remove its row.
+-- Purpose: remove the row of a worker that has stopped.
 -- Parameters: node.
 -- Index: the unique one on node.
 -- Pages: 30

@@ -2,8 +2,8 @@
 -- Parameters: project, names (null: all queues of the project), size (at most so many).
 -- Index: leasequeue_queue_name.
 -- Pages: 20 + 0.3 a row
--- Returns: id, name, in order of name.
-SELECT q.id, q.name FROM leasequeue_queue q
+-- Returns: id, name, whether it is known to hold tasks, in order of name.
+SELECT q.id, q.name, q.holds_tasks FROM leasequeue_queue q
 WHERE q.project = %(project)s AND q.type = 'queue'
     AND (%(names)s::text[] IS NULL OR q.name = ANY (%(names)s::text[]))
 ORDER BY q.name LIMIT %(size)s::int

@@ -1,10 +1,11 @@
--- Purpose: a worker's sign of life and its figures.
--- Parameters: node, host, pid, project, queues, concurrency, state, age (seconds since its start), completed, failed, retried,
---   lost, running (json list), info (json object), now.
+-- Purpose: write the row of a worker.
+-- Parameters: node, host, pid, project, queues, concurrency, state, age (seconds since its start), completed, failed,
+--   retried, lost, running (json list), info (json object), now.
 -- Index: the unique one on node.
 -- Pages: 50
 -- Returns: when an operator asked it to stop, or null.
-INSERT INTO leasequeue_worker AS w (node, host, pid, project, queues, concurrency, state, started_at, seen_at, completed,
+INSERT INTO leasequeue_worker AS w (node, host, pid, project, queues, concurrency, state, started_at, seen_at,
+    completed,
     failed, retried, lost, running, info)
 SELECT %(node)s::text, %(host)s::text, %(pid)s::int, %(project)s::text, %(queues)s::text[], %(concurrency)s::int,
     %(state)s::text, t.now - %(age)s::float8 * interval '1 s', t.now, %(completed)s::bigint, %(failed)s::bigint,

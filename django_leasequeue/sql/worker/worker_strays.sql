@@ -1,4 +1,4 @@
--- Purpose: what a node holds of claims whose answer was lost with a connection, or that a dead node holds.
+-- Purpose: jobs that a node holds by claims whose answer was lost, or that a dead node holds.
 -- Parameters: queues (ids; null: any), node, known (tokens of claims whose answer came), size, now.
 -- Index: leasequeue_claim_node: the live claims of the node.
 -- Pages: 20 + 0.2 a row

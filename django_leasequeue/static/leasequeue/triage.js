@@ -1,4 +1,4 @@
-/* The list of dead letters: one box that ticks all of the page, and how many are ticked. The editor of one: the cursor
+/* Lists of jobs: one box that ticks all of the page, and how many are ticked. The editor of one: the cursor
    stands where the JSON is wrong. Everything works without it. */
 "use strict";
 (() => {
@@ -8,29 +8,25 @@
         box.setSelectionRange(at, at + 1);
     }
     for (const form of document.querySelectorAll("form[data-lq-selection]")) {
-        const boxes = [...form.querySelectorAll("input[type=checkbox][name=seq]")];
-        const all = form.querySelector("[data-lq-all]");
+        // A search appends rows.
+        const boxes = () => [...form.querySelectorAll("input[type=checkbox][name=seq]")];
         const count = form.querySelector("[data-lq-count]");
         const selection = form.querySelector("input[name=scope][value=selection]");
-        if (!all || !boxes.length) continue;
         const show = () => {
-            const ticked = boxes.filter((box) => box.checked).length;
-            all.checked = ticked === boxes.length;
-            all.indeterminate = ticked > 0 && ticked < boxes.length;
+            const ticked = boxes().filter((box) => box.checked).length;
+            for (const all of form.querySelectorAll("[data-lq-all]")) {
+                all.hidden = false;
+                all.checked = ticked > 0 && ticked === boxes().length;
+                all.indeterminate = ticked > 0 && !all.checked;
+            }
             if (count) count.textContent = ticked ? `(${ticked})` : "";
-            for (const box of boxes) box.closest("tr").classList.toggle("lq-chosen", box.checked);
+            for (const box of boxes()) box.closest("tr").classList.toggle("lq-chosen", box.checked);
         };
-        all.hidden = false;
-        all.addEventListener("change", () => {
-            for (const box of boxes) box.checked = all.checked;
+        form.addEventListener("change", ({ target }) => {
+            if (target.matches("[data-lq-all]")) for (const box of boxes()) box.checked = target.checked;
+            else if (selection && target.name === "seq") selection.checked = true;
             show();
         });
-        for (const box of boxes) {
-            box.addEventListener("change", () => {
-                if (selection) selection.checked = true;
-                show();
-            });
-        }
         show();
     }
 })();

@@ -46,7 +46,7 @@ def run(bench: Bench) -> None:
         _start(bench, queue, _layers(queue, jobs))
         found["layers"].append(_drain(bench, queue, jobs))
         callbacks.append(_callback(bench, jobs - 1))
-    _rates(bench, f"{size // OF_A_KEY:,} keys, one job of each at a time", found["limit"], many, 0.4)
+    _rates(bench, f"{size // OF_A_KEY:,} keys, one job of each at a time", found["limit"], many, 0.15)
     _rates(bench, f"a group of {jobs - 1:,} with a callback", found["group"], plain, None)
     _rates(bench, f"a graph of {jobs:,} in {LAYERS} layers", found["layers"], plain, 0.4)
     name = f"enqueue of the group of {jobs - 1:,}"

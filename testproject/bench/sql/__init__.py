@@ -6,6 +6,8 @@ import re
 from functools import cache
 from pathlib import Path
 
+from django_leasequeue.sql.locks import named
+
 _HERE = Path(__file__).parent
 _COMMENT = re.compile(r"^\s*--.*$", re.MULTILINE)
 
@@ -14,4 +16,4 @@ _COMMENT = re.compile(r"^\s*--.*$", re.MULTILINE)
 def statement(name: str) -> str:
     """Return the text of ``<name>.sql`` without its comments."""
     text = (_HERE / f"{name}.sql").read_text(encoding="utf-8")
-    return " ".join(_COMMENT.sub("", text).split())
+    return named(" ".join(_COMMENT.sub("", text).split()))

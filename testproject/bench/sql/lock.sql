@@ -1,3 +1,3 @@
--- Purpose: keep a second benchmark out of this database. Queues have the locks of the same class from 1 on.
+-- Purpose: keep a second benchmark from these tables. Listeners have the locks of the same class from 1 on.
 -- Returns: whether the lock was free.
-SELECT pg_try_advisory_lock(1280657731, 0)
+SELECT pg_try_advisory_lock({lock.listeners}, 0)

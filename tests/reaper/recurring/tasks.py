@@ -1,6 +1,6 @@
 """Tasks for the clock. They are only enqueued here, never run."""
 
-from django_leasequeue.tasks import task
+from django_leasequeue.tasks import Limit, task
 
 
 @task
@@ -15,3 +15,8 @@ def placed() -> None:
 
 def plain() -> None:
     """Is no task."""
+
+
+@task(queue_name="careful", max_attempts=3, key="bill-{number}", limit=Limit("bills", concurrency=2), tags={"of": "b"})
+def bill(number: int) -> None:
+    """Has a key, a limit, tags and attempts of its own."""

@@ -11,58 +11,31 @@ from django.core.management import call_command
 from django.db import OperationalError, connection, connections
 
 from django_leasequeue import engine
+from django_leasequeue.engine.operation import operation
 from django_leasequeue.engine.pool import connect
 from django_leasequeue.engine.queues import moving
 from django_leasequeue.models import RecurringTask, StoredJob
-from django_leasequeue.reaper import Turn
-from django_leasequeue.reaper import recurring as declared
-from django_leasequeue.reaper.recurring import RecurringDuty, enqueue_tick
-from tests.reaper.recurring import tasks
-
-REPORT = "tests.reaper.recurring.tasks.report"
-NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
+from django_leasequeue.reaper import DutyRun, ticks
+from django_leasequeue.reaper import declarations as declared
+from django_leasequeue.reaper.recurring import RecurringDuty
+from django_leasequeue.reaper.ticks import DueTask, Tick, job_of, take_ticks
+from tests.reaper.recurring.support import NOON, REPORT, Looker, jobs, made, next_tick
 
 pytestmark = pytest.mark.usefixtures("transactional_db")
-
-
-class Looker:
-    """The duty of one reaper: looks once, with a memory of its own."""
-
-    def __init__(self, alias: str = "default") -> None:
-        self._alias, self._duty = alias, RecurringDuty()
-
-    def look(self) -> list[Any]:
-        """Look; return the arguments of the jobs that are there now."""
-        with connect(self._alias) as own:
-            assert self._duty(Turn(own, self._alias)) is False
-        return jobs(self._alias)
-
-
-def jobs(alias: str = "default") -> list[Any]:
-    return [(job.data or {}).get("args", [None])[0] for job in StoredJob.objects.using(alias).order_by("seq")]
-
-
-def made(name: str = "report", schedule: str = "0 * * * *", **fields: Any) -> RecurringTask:
-    return RecurringTask.objects.create(
-        **{"name": name, "schedule": schedule, "task": REPORT, "args": [name], **fields}
-    )
-
-
-def next_tick(name: str = "report") -> datetime | None:
-    return RecurringTask.objects.get(name=name).next_tick_at
 
 
 @contextmanager
 def breaking_enqueues() -> Iterator[None]:
     """Let the connection break right behind each enqueue."""
-    enqueue = type(tasks.report).enqueue
+    enqueue = ticks.enqueue_templates
 
-    def broken(task: Any, *args: Any, **kwargs: Any) -> Any:
-        enqueue(task, *args, **kwargs)
+    @operation
+    def broken(jobs: Any) -> Any:
+        yield from enqueue(jobs)
         raise OperationalError("the connection broke")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(type(tasks.report), "enqueue", broken)
+        patch.setattr(ticks, "enqueue_templates", broken)
         yield
 
 
@@ -109,9 +82,14 @@ def test_one_run_per_tick_however_many_look_at_the_same_time(clock) -> None:
         list(pool.map(look, range(8)))
     assert jobs() == ["report"]
     row, following = RecurringTask.objects.get(), NOON + timedelta(hours=2)
-    assert not enqueue_tick("default", row.pk, NOON + timedelta(hours=1), following), "who comes second"
-    assert not enqueue_tick("default", row.pk, NOON, following)
-    assert enqueue_tick("default", row.pk, following, following + timedelta(hours=1))
+
+    def taken(at: datetime) -> bool:
+        job = job_of(DueTask(row.task, '["report"]', "{}", "", "", None))
+        return bool(take_ticks("default", [Tick(row.pk, row.name, at, at + timedelta(hours=1), job)])[0])
+
+    assert not taken(NOON + timedelta(hours=1)), "who comes second"
+    assert not taken(NOON)
+    assert taken(following)
     assert jobs() == ["report"] * 2
 
 
@@ -129,9 +107,9 @@ def test_the_tick_is_not_taken_when_the_enqueue_is_rolled_back(clock) -> None:
 
 
 @pytest.mark.parametrize(("fields", "message"), [
-    ({"task": "tests.reaper.recurring.tasks.missing"}, "there is no task at"),
-    ({"task": "no.such.module"}, "there is no task at"),
-    ({"task": "tests.reaper.recurring.tasks.plain"}, "is not a task"), ({"backend": "nowhere"}, "nowhere"),
+    ({"task": "tests.reaper.recurring.tasks.missing"}, "task must be the path of a task"),
+    ({"task": "no.such.module"}, "is not below the installed apps"),
+    ({"task": "tests.reaper.recurring.tasks.plain"}, "is none: decorate"), ({"backend": "nowhere"}, "nowhere"),
     ({"task": "tests.reaper.recurring.tasks.placed", "args": [1]}, None),
 ])  # fmt: skip
 def test_what_cannot_be_enqueued_is_told_once_a_tick_and_stops_no_other(clock, caplog, fields, message) -> None:
@@ -231,7 +209,7 @@ def test_the_settings_are_carried_over_to_the_table(settings, clock) -> None:
     b = {"task": REPORT, "schedule": timedelta(minutes=5), **fields, "backend": "default", "enabled": False}
     declare(settings, a={"task": REPORT, "schedule": "@daily"}, b=b)
     assert sync().made == ["a", "b"]
-    assert sync() == ([], [], [], [], {})
+    assert sync() == ([], [], [], [], [], {})
     first, second = RecurringTask.objects.order_by("name")
     assert (first.schedule, first.timezone, first.args) == ("@daily", "Europe/Berlin", [])
     assert (first.enabled, first.from_settings, second.enabled) == (True, True, False)
@@ -267,9 +245,8 @@ def test_migrate_carries_them_over(settings, caplog) -> None:
 def test_a_wrong_declaration_stops_no_other(settings, clock, caplog) -> None:
     declare(settings, bad={"task": REPORT, "schedule": "nonsense"}, good={"task": REPORT, "schedule": "every minute"})
     with connect("default") as own:
-        assert RecurringDuty()(Turn(own, "another")) is False
-    assert not RecurringTask.objects.exists(), "a database that holds no queues has no recurring tasks"
-    Looker().look()
+        assert RecurringDuty()(DutyRun(own, "another")) is False
+    declared.on_migrate("default")
     assert [row.name for row in RecurringTask.objects.all()] == ["good"]
     assert "Recurring task bad of the settings is not used" in caplog.text
     declare(settings, good={"task": REPORT, "schedule": "nonsense"})
@@ -278,12 +255,12 @@ def test_a_wrong_declaration_stops_no_other(settings, clock, caplog) -> None:
 
 @pytest.mark.parametrize(("given", "message"), [
     ({"schedule": "@daily"}, "'task' is missing"), ({"task": REPORT}, "'schedule' is missing"),
-    ({"task": REPORT, "schedule": "@daily", "cron": 1}, "'cron' is not one of"),
+    ({"task": REPORT, "schedule": "@daily", "cron": 1}, "one is 'cron'"),
     ({"task": "", "schedule": "@daily"}, "task must be a text"),
     ({"task": REPORT, "schedule": 5}, "schedule must be a text"),
     ({"task": REPORT, "schedule": timedelta(seconds=0.5)}, "whole seconds"),
     ({"task": REPORT, "schedule": timedelta(0)}, "from a second"),
-    ({"task": REPORT, "schedule": "@daily", "timezone": "X"}, "not a time zone"),
+    ({"task": REPORT, "schedule": "@daily", "timezone": "X"}, "timezone must be a name"),
     ({"task": REPORT, "schedule": "@daily", "args": "ab"}, "args must be a list"),
     ({"task": REPORT, "schedule": "@daily", "args": [object()]}, "args must be JSON"),
     ({"task": REPORT, "schedule": "@daily", "kwargs": {"x": float("nan")}}, "kwargs must be JSON"),
@@ -306,7 +283,7 @@ def test_the_connection_of_django_is_used_for_due_ticks_only(clock) -> None:
     with connect("default") as own:
         duty = RecurringDuty()
         for _ in range(3):
-            duty(Turn(own, "default"))
+            duty(DutyRun(own, "default"))
     assert connection.connection is None
 
 
@@ -323,6 +300,8 @@ def near_and_far(far: str, settings: Any, clock: Any) -> tuple[Looker, Looker]:
     tasks = {"near": {**HOURLY, "args": ["near"]}, "bulk": {**HOURLY, "args": ["bulk"], "queue_name": "bulk"}}
     spread = {"DATABASES": ["default", "far"], "ROUTER": f"{__name__}.by_name", "RECURRING": tasks}
     settings.LEASEQUEUE = spread
+    for alias in ("default", "far"):
+        declared.on_migrate(alias)
     return Looker(), Looker("far")
 
 
@@ -332,7 +311,6 @@ def kept(alias: str) -> dict[str, tuple[bool, datetime | None]]:
 
 def test_each_database_has_the_recurring_tasks_of_its_queues(near_and_far, clock) -> None:
     near, far = near_and_far
-    declared.on_migrate("far")
     assert (near.look(), far.look(), list(kept("default")), list(kept("far"))) == ([], [], ["near"], ["bulk"])
     clock.advance(hours=1)
     assert (near.look(), far.look()) == (["near"], ["bulk"])
@@ -352,7 +330,7 @@ def test_a_recurring_task_follows_its_queue(near_and_far, clock) -> None:
     made("stray", queue_name="bulk")
     near.look()
     RecurringTask.objects.filter(name="paused").update(enabled=False)
-    assert (list(kept("default")), list(kept("far"))) == (["mail", "near", "paused"], ["stray"])
+    assert (list(kept("default")), list(kept("far"))) == (["mail", "near", "paused"], ["bulk", "stray"])
     clock.advance(hours=1)
     assert sorted(near.look()) == ["mail", "near"]
     far.look()
@@ -381,7 +359,7 @@ def test_names_and_servers_in_the_way(near_and_far, clock, caplog) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(connections["far"].settings_dict, "NAME", "nowhere")
         assert near.look() == ["near"], "a server that is away stops no task of another"
-    assert caplog.text.count("cannot be carried over") == 1
+    assert caplog.text.count("cannot move to the database") == 1
     assert near.look() == ["near"]
     assert "stray" in kept("default"), "it is not tried again at once"
     near = Looker()

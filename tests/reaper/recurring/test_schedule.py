@@ -61,14 +61,14 @@ def test_an_interval_needs_no_library(monkeypatch) -> None:
 
 
 @pytest.mark.parametrize(("text", "zone", "message"), [
-    ("", "UTC", "a schedule is a text"), ("x" * 129, "UTC", "at most 128"), (None, "UTC", "a schedule is a text"),
+    ("", "UTC", "schedule must be a text"), ("x" * 129, "UTC", "at most 128"), (None, "UTC", "schedule must be a text"),
     ("nonsense", "UTC", "is not a schedule"), ("* * * *", "UTC", "is not a schedule"),
     ("61 * * * *", "UTC", "Bad minute"), ("0 0 31 2 *", "UTC", "is not a schedule"),
-    ("@reboot", "UTC", "is not a schedule"), ("every", "UTC", "an interval looks like"),
-    ("every 0 seconds", "UTC", "an interval looks like"), ("every 2 fortnights", "UTC", "an interval looks like"),
-    ("every 9999 days", "UTC", "an interval looks like"), ("0 0 * * *", "Mars/Olympus", "is not a time zone"),
-    ("0 0 * * *", "../etc/passwd", "is not a time zone"), ("0 0 * * *", "", "is not a time zone"),
-    ("0 0 * * *", "Europe", "is not a time zone"),
+    ("@reboot", "UTC", "is not a schedule"), ("every", "UTC", "must be an interval like"),
+    ("every 0 seconds", "UTC", "must be an interval like"), ("every 2 fortnights", "UTC", "must be an interval like"),
+    ("every 9999 days", "UTC", "must be an interval like"), ("0 0 * * *", "Mars/Olympus", "timezone must be a name"),
+    ("0 0 * * *", "../etc/passwd", "timezone must be a name"), ("0 0 * * *", "", "timezone must be a name"),
+    ("0 0 * * *", "Europe", "timezone must be a name"),
 ])  # fmt: skip
 def test_what_is_no_schedule_is_refused(text, zone, message) -> None:
     with pytest.raises(InvalidSchedule, match=message):

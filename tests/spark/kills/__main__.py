@@ -1,14 +1,16 @@
-"""``python -m tests.spark.kills``: a lake is filled under kills and crashes; 1 where it is not as the log."""
+"""``python -m tests.spark.kills``: a lake is filled under faults of many kinds; 1 where it is not as the log."""
 
 import argparse
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,6 +23,7 @@ from django_leasequeue.spark.layout import FORMATS
 
 from . import driver
 from .compare import Compared, compare
+from .upkeep import Upkeep
 
 BASE = Path(__file__).resolve().parents[3]
 OPTIONS = {
@@ -36,24 +39,33 @@ WARM = 30.0
 IDLE = "killed between two batches, or in silver and gold"
 
 
-class Step(NamedTuple):
-    """One fault: what ends, in the midst of what, after how many seconds."""
+#: What happens: a kill of the driver at any moment, or before, in the middle of or after a commit of a Delta table; a
+#: kill of Spark's executor; an immediate stop of PostgreSQL; a disk that is full for a while.
+KINDS = ("kill", *driver.PLACES, "executor", "crash", "disk")
 
-    crash: bool
+
+class Step(NamedTuple):
+    """One fault, in the midst of what, after how many seconds."""
+
+    kind: str
     way: str
     seconds: float
-    #: Of a crash: how long PostgreSQL stays away.
+    #: Seconds for which PostgreSQL stays away, or the disk stays full; bytes that are left on it.
     down: float
+    left: int
+    #: Of a kill around a commit: which one since the driver began.
+    commit: int
 
 
-def plan(seed: int, kills: int, crashes: int) -> list[Step]:
+def plan(seed: int, counts: Mapping[str, int]) -> list[Step]:
     """Return the faults of a seed. One of six drivers runs the whole pipeline, the others stream into bronze."""
     dice = random.Random(seed)
     steps = []
-    for number in range(kills + crashes):
+    for number, kind in enumerate(each for each in KINDS for _ in range(counts.get(each, 0))):
         way = "all" if number % 6 == 5 else "bronze"
         seconds = dice.uniform(0, 20 if way == "all" else 4)
-        steps.append(Step(number >= kills, way, seconds, dice.uniform(0.1, 3)))
+        left, commit = dice.randrange(200_000), dice.randint(1, 30 if way == "all" else 5)
+        steps.append(Step(kind, way, seconds, dice.uniform(0.1, 3), left, commit))
     dice.shuffle(steps)
     return steps
 
@@ -61,18 +73,26 @@ def plan(seed: int, kills: int, crashes: int) -> list[Step]:
 class Kills:
     """One run: the database, the lake and logs go to a directory, ``rate`` jobs a second come of each producer."""
 
-    def __init__(self, directory: Path, seed: int, rate: float, format: str) -> None:
+    def __init__(self, directory: Path, seed: int, rate: float, format: str, upkeep: bool) -> None:
         self.directory = directory
-        self.lake = directory / "lake"
+        self.lake = directory / "disk" / "lake"
+        self.upkeep = Upkeep(self.lake) if upkeep and format == "delta" else None
         self.counts: Counter[str] = Counter()
         self._seed, self._rate, self._format = seed, rate, format
         self._server = Server(directory / "data", durable=True)
         self._driver: subprocess.Popen[bytes] | None = None
+        self._cluster = False
+        self._half: set[Path] = set()
         self._begin = time.monotonic()
 
     def run(self, steps: list[Step]) -> Compared:
         self._server.start()
+        disk = self.directory / "disk"
+        disk.mkdir()
+        mounted = any(step.kind == "disk" for step in steps)
         try:
+            if mounted:
+                subprocess.run(["mount", "-t", "tmpfs", "-o", "size=512m", "tmpfs", disk], check=True)
             os.environ.update(
                 {"DATABASE_URL": self._server.url(), "DJANGO_SETTINGS_MODULE": "tests.spark.kills.settings"}
             )
@@ -83,7 +103,10 @@ class Kills:
             with Writers(self.directory, self._seed, self._rate) as writers:
                 for number, step in enumerate(steps, 1):
                     self._fault(step)
-                    self._tell(f"{number} of {len(steps)}: {'crash' if step.crash else 'kill'}, {step.way}")
+                    if self.upkeep is not None:
+                        self._kill()
+                        self.counts["compacted, vacuumed, older versions read"] += self.upkeep.look()
+                    self._tell(f"{number} of {len(steps)}: {step.kind}, {step.way}")
                 writers.end()
             self._tell("the end: the driver reads what is left")
             self._kill()
@@ -94,6 +117,8 @@ class Kills:
                 with suppress(ProcessLookupError):
                     os.killpg(self._driver.pid, signal.SIGKILL)
             self._server.stop("immediate")
+            if mounted:
+                subprocess.run(["umount", "--lazy", disk], check=False)
 
     def _set_up(self) -> None:
         with self._server.connect() as connection:
@@ -113,31 +138,86 @@ class Kills:
 
     def _fault(self, step: Step) -> None:
         before = self._newest_batch("offsets")
-        if self._driver is None:
-            self._start(step.way)
-        end = time.monotonic() + WARM
-        while step.way == "bronze" and self._newest_batch("offsets") == before and time.monotonic() < end:
-            time.sleep(0.02)
-        time.sleep(step.seconds)
-        if not step.crash:
+        if step.kind in driver.PLACES:
             self._kill()
-            self.counts[self._met()] += 1
+            self._start(step.way, place=step.kind, number=step.commit)
+            self._driver.wait(END)
+            self._driver = None
+            self.counts[f"killed around a commit: {self._left_of_commit(step.kind)}"] += 1
             return
+        if self._driver is None or (step.kind == "executor") != self._cluster:
+            self._kill()
+            self._start(step.way, cluster=step.kind == "executor")
+        self._wait_for_batch(before, step.way)
+        time.sleep(step.seconds)
+        faults = {"kill": self._kill_and_count, "crash": self._crash, "executor": self._executor, "disk": self._disk}
+        faults[step.kind](step)
+
+    def _wait_for_batch(self, before: int, way: str) -> None:
+        end = time.monotonic() + WARM
+        while way == "bronze" and self._newest_batch("offsets") == before and time.monotonic() < end:
+            time.sleep(0.02)
+
+    def _kill_and_count(self, step: Step) -> None:
+        self._kill()
+        self.counts[self._met()] += 1
+
+    def _crash(self, step: Step) -> None:
         seen = self._newest()
         self._server.stop("immediate")
         time.sleep(step.down)
         self._server.start()
         self.counts["PostgreSQL crashed"] += 1
         self.counts["events that a crash took back"] += len(seen - self._newest())
+        self._wait_for_batch(self._newest_batch("offsets"), step.way)
 
-    def _start(self, way: str) -> None:
-        command = [sys.executable, "-m", "tests.spark.kills.driver", str(self.lake), way, self._format]
+    def _executor(self, step: Step) -> None:
+        """Kill Spark's executor; the driver goes on with another one."""
+        found = executors(os.getpgid(self._driver.pid))
+        for process in found:
+            with suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+        self.counts["executors killed"] += len(found)
+        self._wait_for_batch(self._newest_batch("offsets"), step.way)
+
+    def _disk(self, step: Step) -> None:
+        """Fill the lake's disk but for some bytes; make room again."""
+        filler = self.directory / "disk" / "filler"
+        free = shutil.disk_usage(filler.parent).free
+        with filler.open("wb") as file:
+            os.posix_fallocate(file.fileno(), 0, max(1, free - step.left))
+        broke_off = self._broke_off()
+        end = time.monotonic() + WARM
+        while self._broke_off() == broke_off and time.monotonic() < end:
+            time.sleep(0.05)
+        time.sleep(step.down)
+        self.counts["the disk was full"] += 1
+        self.counts["runs that a full disk broke off"] += self._broke_off() - broke_off
+        filler.unlink()
+        self._wait_for_batch(self._newest_batch("offsets"), step.way)
+
+    def _broke_off(self) -> int:
+        return sum(line.startswith(driver.BROKE_OFF) for line in self._said())
+
+    def _left_of_commit(self, place: str) -> str:
+        """Say what a driver that died left: a log's file that is not finished, or none of it, or all of it."""
+        there = {path for path in self.lake.rglob("_delta_log/*") if path.suffix not in {".json", ".parquet"}}
+        half = {path for path in there - self._half if path.name != "_last_checkpoint"}
+        self._half |= half
+        return f"{place}, the log's file half there" if half else f"{place}, no half of a log's file"
+
+    def _start(self, way: str, *, cluster: bool = False, place: str = "", number: int = 0) -> None:
+        self._cluster = cluster
+        words = [way, self._format, "local-cluster[1,1,1024]" if cluster else "local[1]", place, str(number)]
+        command = [sys.executable, "-m", "tests.spark.kills.driver", str(self.lake), *words]
         with self._log.open("wb") as log:
             self._driver = subprocess.Popen(
                 command, cwd=self.directory, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
             )
         end = time.monotonic() + BEGINNING
         while driver.BEGINS not in self._said():
+            if place and self._driver.poll() is not None:
+                return
             if self._driver.poll() is not None or time.monotonic() > end:
                 raise RuntimeError(f"the driver does not begin, see {self._log}")
             time.sleep(0.05)
@@ -160,7 +240,9 @@ class Kills:
         if self._format == "parquet":
             written = _newest(bronze / "events/_spark_metadata")
         elif DeltaTable.is_deltatable(str(bronze / "log")):
-            written = int(DeltaTable(bronze / "log").history(1)[0]["batch"])
+            # Upkeep has commits of its own.
+            commits = DeltaTable(bronze / "log").history(20)
+            written = next((int(each["batch"]) for each in commits if "batch" in each), -1)
         else:
             written = -1
         if begun == ended:
@@ -204,22 +286,43 @@ def table(counts: Counter[str], found: Compared) -> str:
     return "\n".join(["| | |", "|---|---|", *(f"| {name} | {count:,} |" for name, count in rows)])
 
 
+def executors(group: int) -> list[int]:
+    """Return the executors among the processes of a group."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            ours = os.getpgid(int(path.name)) == group
+            if ours and b"CoarseGrainedExecutorBackend" in (path / "cmdline").read_bytes():
+                found.append(int(path.name))
+    return found
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.spark.kills", description=__doc__)
     parser.add_argument("--kills", type=int, default=50, help="of the driver, by SIGKILL (default 50)")
     parser.add_argument("--crashes", type=int, default=10, help="of PostgreSQL, by an immediate stop (default 10)")
+    places = f"of the driver {', '.join(driver.PLACES)} a commit of a Delta table, each so many (default 0)"
+    parser.add_argument("--commits", type=int, default=0, help=places)
+    parser.add_argument("--executors", type=int, default=0, help="of Spark's executor, by SIGKILL (default 0)")
+    full = "times that the lake's disk is full; needs the right to mount a tmpfs (default 0)"
+    parser.add_argument("--disks", type=int, default=0, help=full)
+    parser.add_argument("--no-upkeep", action="store_true", help="no compact, vacuum and time travel after each fault")
     parser.add_argument("--seed", type=int, default=None, help="repeats the plan of another run (default: by chance)")
     parser.add_argument("--rate", type=float, default=30, help="jobs a second of each of two producers (default 30)")
     parser.add_argument("--directory", type=Path, default=None, help="where all of it goes, and stays")
     parser.add_argument("--format", choices=FORMATS, default="delta", help="of the lake (default delta)")
     given = parser.parse_args()
+    counts = {"kill": given.kills, "crash": given.crashes, "executor": given.executors, "disk": given.disks}
+    counts |= dict.fromkeys(driver.PLACES, given.commits)
+    if given.commits and given.format != "delta":
+        parser.error("--commits: only Delta tables have commits")
     seed = given.seed if given.seed is not None else random.SystemRandom().randrange(10_000)
-    steps = plan(seed, given.kills, given.crashes)
+    steps = plan(seed, counts)
     with tempfile.TemporaryDirectory(prefix="kills-", dir="/tmp") as made:
         directory = given.directory or Path(made)
         directory.mkdir(parents=True, exist_ok=True)
-        print(f"{given.kills} kills, {given.crashes} crashes, seed {seed}; in {directory}", flush=True)
-        kills = Kills(directory, seed, given.rate, given.format)
+        print(f"{', '.join(f'{count} {kind}' for kind, count in counts.items())}; seed {seed}; {directory}", flush=True)
+        kills = Kills(directory, seed, given.rate, given.format, not given.no_upkeep)
         begin = time.monotonic()
         found = kills.run(steps)
     print(f"\n{table(kills.counts, found)}\n")

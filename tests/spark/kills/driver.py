@@ -1,15 +1,23 @@
 """The driver that is killed: a small Spark without Django that streams the log into bronze, or runs the pipeline."""
 
+import itertools
 import os
+import signal
 import sys
 import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
+import deltalake
+from deltalake.exceptions import DeltaError
 from psycopg import conninfo
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from django_leasequeue import spark
 from django_leasequeue.exceptions import LeaseQueueError
-from django_leasequeue.spark import bronze, pipeline
+from django_leasequeue.spark import bronze, delta, pipeline
 from django_leasequeue.spark.layout import Lake
 
 CONSUMER = "kills"
@@ -17,19 +25,66 @@ CONSUMER = "kills"
 BATCH = 200
 #: What it prints when it has a session, and when a run broke off.
 BEGINS, BROKE_OFF = "begins", "broke off: "
+JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+#: Where in a commit of a Delta table the driver dies.
+PLACES = ("before", "middle", "after")
 
 
-def main(path: str, way: str, format: str) -> None:
-    """Stream (``bronze``) or run the pipeline (``all``) until somebody ends this; ``once``: bronze and silver, once."""
+def die() -> None:
+    os.killpg(os.getpgid(0), signal.SIGKILL)
+
+
+def die_in_commit(place: str, number: int) -> None:
+    """Let this driver and its JVM die at so many commits from now: of bronze, silver or gold, in turn as they come."""
+    numbers = itertools.count(1)
+
+    def dying(commit: Callable[..., Any]) -> Callable[..., Any]:
+        def committed(path: Any, *args: Any, **options: Any) -> Any:
+            if next(numbers) < number:
+                return commit(path, *args, **options)
+            if place == "before":
+                die()
+            if place == "middle":
+                die_at_a_name(Path(path, "_delta_log"))
+            answer = commit(path, *args, **options)
+            die()
+            return answer
+
+        return committed
+
+    delta.commit = dying(delta.commit)
+    deltalake.write_deltalake = dying(deltalake.write_deltalake)
+
+
+def names(path: Path) -> list[str]:
+    return os.listdir(path) if path.is_dir() else []  # noqa: PTH208  (as fast as it can be)
+
+
+def die_at_a_name(path: Path) -> None:
+    """Let another process kill this one as soon as there is a new file."""
+    known = set(names(path))
+    if os.fork() == 0:
+        while known.issuperset(names(path)):
+            pass
+        die()
+
+
+def main(path: str, way: str, format: str, master: str = "local[1]", place: str = "", number: str = "0") -> None:
+    """Stream (``bronze``) or run the pipeline (``all``) until somebody ends this; ``once``: bronze and silver, once.
+
+    ``place`` and ``number`` tell where in which commit of a Delta table it dies.
+    """
     source = {name: str(value) for name, value in conninfo.conninfo_to_dict(os.environ["DATABASE_URL"]).items()}
     session = spark.session(
-        CONSUMER, master="local[1]", memory="512m", niceness=0,
+        CONSUMER, master=master, memory="512m", niceness=0,
         conf={
-            "spark.sql.shuffle.partitions": "1",
-            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+            "spark.sql.shuffle.partitions": "1", "spark.executor.memory": "512m", "spark.executor.cores": "1",
+            "spark.driver.extraJavaOptions": JAVA, "spark.executor.extraJavaOptions": JAVA,
         },
     )  # fmt: skip
     lake = Lake(session, path, format)
+    if place:
+        die_in_commit(place, int(number))
     print(BEGINS, flush=True)
     over = False
     while not over:
@@ -41,8 +96,8 @@ def main(path: str, way: str, format: str) -> None:
             if way == "once":
                 pipeline.refine(lake)
                 over = True
-        except (LeaseQueueError, PySparkException) as error:
-            # PostgreSQL is down.
+        except (LeaseQueueError, PySparkException, Py4JError, DeltaError, OSError) as error:
+            # PostgreSQL is down, or the disk is full.
             print(f"{BROKE_OFF}{error}".splitlines()[0], flush=True)
             time.sleep(0.2)
     session.stop()

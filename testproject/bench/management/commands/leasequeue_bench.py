@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import sys
 from argparse import ArgumentTypeError
@@ -10,9 +11,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser, OutputWrapper
 from django.db import connections
+from django.test import override_settings
 
 from django_leasequeue import conf
 from testproject.bench import options as bench_options
@@ -96,7 +99,7 @@ class Command(BaseCommand):
         # Progress goes to the error stream: standard output holds the report alone.
         progress = Progress(OutputWrapper(given.get("stderr") or sys.stderr, ending="") if given["verbosity"] else None)
         try:
-            with _termination_interrupts():
+            with _termination_interrupts(), _as_in_production():
                 outcome = run(options, modes, progress)
         except BenchRefused as error:
             raise CommandError(str(error)) from error
@@ -210,6 +213,13 @@ def _writable(name: str | None) -> Path | None:
         except OSError as error:
             raise CommandError(f"The report cannot be written: {error}") from error
     return path
+
+
+@contextmanager
+def _as_in_production() -> Iterator[None]:
+    """Run without DEBUG here and in children: with it Django logs queries, and each statement goes by its cursor."""
+    with override_settings(DEBUG=False), patch.dict(os.environ, TESTPROJECT_DEBUG="off"):
+        yield
 
 
 @contextmanager

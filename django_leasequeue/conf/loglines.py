@@ -1,0 +1,61 @@
+"""One line per log message: the text of an error cannot forge another entry of the log."""
+
+from __future__ import annotations
+
+import logging
+import re
+
+#: Our loggers: filters do not pass from a logger to those below it.
+LOGGERS = (
+    "django_leasequeue",
+    *(
+        f"django_leasequeue.{part}"
+        for part in (
+            "admin", "client", "devdb", "engine", "epoch", "http", "jobs", "lake", "notify", "partitions", "reaper",
+            "reaper.recurring", "tasks", "testing", "worker",
+        )
+    ),
+)  # fmt: skip
+
+#: Ends of a line, for a terminal, a file or ``str.splitlines``.
+_BREAK = re.compile(r"[ \t]*[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]+[ \t]*")
+#: Other characters that control a terminal.
+_CONTROL = re.compile(r"[\x00-\x08\x0e-\x1b\x1f\x7f-\x9f]")
+
+
+def one_line(text: str) -> str:
+    """Return a text as one line: spaces for its breaks, the codes of other control characters."""
+    return _written_out(_BREAK.sub(" ", text.strip()))
+
+
+def indented(text: str) -> str:
+    """Return a traceback with all lines indented: none looks like the beginning of an entry."""
+    return "\n".join(f"  {_written_out(line)}" for line in text.splitlines())
+
+
+def _written_out(line: str) -> str:
+    return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", line)
+
+
+_PLAIN = logging.Formatter()
+
+
+class OneLine(logging.Filter):
+    """Puts the message of a record on one line and indents its traceback, for every formatter."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        message = record.getMessage()
+        if (line := one_line(message)) != message:
+            record.msg, record.args = line, ()
+        if record.exc_info and record.exc_info[1] is not None and not record.exc_text:
+            record.exc_text = indented(_PLAIN.formatException(record.exc_info))
+        return True
+
+
+_FILTER = OneLine()
+
+
+def keep_to_lines(*names: str) -> None:
+    """Filter the records of these loggers. May be called again."""
+    for name in names:
+        logging.getLogger(name).addFilter(_FILTER)

@@ -1,0 +1,7 @@
+CREATE FUNCTION leasequeue_system() RETURNS text LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN (SELECT system_identifier::text FROM pg_control_system());
+EXCEPTION WHEN insufficient_privilege THEN
+    RETURN '';
+END
+$$;

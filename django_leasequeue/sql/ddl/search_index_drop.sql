@@ -1,0 +1,3 @@
+-- Purpose: drop an index for searches; writers go on meanwhile.
+-- Names: index.
+DROP INDEX CONCURRENTLY IF EXISTS {index}

@@ -1,0 +1,33 @@
+-- Purpose: jobs that went to wait for an event while it was emitted are due now; while it is being emitted, in a
+--   second.
+-- Parameters: in_seqs, in_now (null: the server's time).
+-- Index: leasequeue_jobstep_waiting, leasequeue_emittedevent_pkey, leasequeue_delayed_pkey.
+-- Returns: their queues.
+CREATE FUNCTION leasequeue_wake(in_seqs bigint[], in_now timestamptz) RETURNS SETOF bigint LANGUAGE plpgsql AS $$
+DECLARE
+    moment timestamptz := COALESCE(in_now, clock_timestamp());
+    busy bigint[];
+BEGIN
+    -- A range and an order, not an equality: without statistics a planner takes that for any index that has the number
+    -- in it.
+    busy := ARRAY(SELECT s.seq FROM unnest(in_seqs) AS u (seq) CROSS JOIN LATERAL (
+            SELECT * FROM leasequeue_jobstep s WHERE s.seq >= u.seq AND s.seq <= u.seq AND s.event IS NOT NULL
+            ORDER BY s.seq LIMIT 1) s
+        WHERE NOT pg_try_advisory_xact_lock_shared({lock.events}, hashtext(s.project || chr(31) || s.event)));
+    -- A statement of its own: it sees what was committed before the lock was free.
+    RETURN QUERY WITH waiting AS MATERIALIZED (
+        SELECT s.seq, moment + CASE WHEN s.seq = ANY (busy) THEN interval '1 s' ELSE interval '0' END AS due
+        FROM unnest(in_seqs) AS u (seq) CROSS JOIN LATERAL (
+            SELECT * FROM leasequeue_jobstep s WHERE s.seq >= u.seq AND s.seq <= u.seq AND s.event IS NOT NULL
+            ORDER BY s.seq LIMIT 1) s
+        WHERE s.seq = ANY (busy) OR EXISTS (
+            SELECT FROM leasequeue_emittedevent e WHERE e.project = s.project AND e.name = s.event
+                AND (e.expires_at > moment) IS TRUE)
+    ), due AS (
+        UPDATE leasequeue_delayed d SET available_at = waiting.due FROM waiting
+        WHERE d.seq = waiting.seq AND d.seq = ANY (ARRAY(SELECT waiting.seq FROM waiting))
+            AND (d.available_at > waiting.due AND d.available_at < {HELD}) IS TRUE
+        RETURNING d.queue_id
+    )
+    SELECT DISTINCT due.queue_id FROM due;
+END $$;

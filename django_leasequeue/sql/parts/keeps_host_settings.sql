@@ -1,0 +1,2 @@
+-- keeps_host_settings(): the statement runs with the planner as a host has set it; others get settings of ours. Stands
+-- in front of it.

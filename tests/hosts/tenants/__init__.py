@@ -1,0 +1,1 @@
+"""The tenants of the host with django-tenants."""

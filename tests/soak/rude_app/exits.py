@@ -1,0 +1,5 @@
+"""The module of a recurring task: it ends the process when it is imported, as a script without a guard does."""
+
+import sys
+
+sys.exit(7)
