@@ -251,7 +251,9 @@ class Harness:
                 delayed, starts = delayed.filter(queue_id__in=ids), starts.filter(queue_id__in=ids)
             if (first := delayed.aggregate(first=Min("available_at"))["first"]) is not None:
                 moments.append((first, None))
-            moments += [(at, (alias, key)) for key, at in starts.values_list("key", "at") if (alias, key) not in tried]
+            for key, at in starts.values_list("key", "at"):
+                if key is not None and (alias, key) not in tried:
+                    moments.append((at, (alias, key)))
         if moments:
             self.clock.now, start = min(moments, key=itemgetter(0))
             if start is not None:

@@ -18,7 +18,7 @@ from django.db import connections
 
 from .. import conf, engine
 from ..engine import codec
-from ..engine.jobs.steps import KeptStep, keep_step, load_step, read_steps, step_text, wait_step
+from ..engine.jobs.steps import KeptStep, forget_wait, keep_step, load_step, read_steps, step_text, wait_step
 from ..engine.limits import MAX_SPAN_MS, MAX_STEP_NAME, MAX_STEPS, check_integer, check_text, seconds_of
 from ..engine.store import is_reference
 from ..engine.write_guard import OneTransaction, check_ended, refusing_writes
@@ -176,6 +176,8 @@ class JobSteps:
                 self._wait(wait_name, event, delay_ms)
                 heard = _outcome(result) or _other_end("timed out")
             text = self._plain_text(name, heard)
+        if (waited := (self._known or {}).get(wait_name)) is not None and not waited.value:
+            engine.run(forget_wait(self._job.seq, wait_name), self._using)
         value = codec.loads(text)
         if not text.startswith(_OTHER_END):
             return value

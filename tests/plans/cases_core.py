@@ -78,6 +78,7 @@ CASES = [
         DONE, LEASED)),
     *(Case("unique_take", {**PLACE, "keys": keys(name, FRESH, 50)}, 50) for name in ("busy", "new")),
     *(Case("step_put", {**STEP, "value": "1", "locks": locks, "autocommit": not locks}, 1) for locks in (True, False)),
+    Case("wait_forget", {"seq": LEASED, "name": "step 50"}, 1),
     Case("step_held", {"seq": LEASED, "token": LEASED, "node": "n0"}, 1),
     Case("step_wait", {**STEP, "delay": 1_000}, 1), Case("step_wait", {**STEP, "event": "event 7", "delay": 1_000}, 1),
     Case("step_wake", {"seqs": numbers(LEASED, 100)}, 100),

@@ -121,6 +121,11 @@ def parent(number: int) -> Any:
     return control().wait_for_result(child, timeout=60)
 
 
+@task
+def parent_of_two(*numbers: int) -> list[int]:
+    return [control().wait_for_result(control().start(doubler.s(number))) for number in numbers]
+
+
 def versions() -> list[str]:
     """The steps that the code of ``changing`` has: tests change it."""
     return ["a", "b", "b"]

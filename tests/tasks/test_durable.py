@@ -211,6 +211,20 @@ class TestEvents:
         engine.run(wake_waiting([job.seq]))
         assert JobControl(one(), NODE).wait_for("packed") == "now"
 
+    def test_only_the_wait_at_which_it_stands_wakes_it(self, job: LeasedJob) -> None:
+        suspend(job, suspending(job, "wait_for", "old", timeout=5))
+        Job.objects.all().run_now()
+        job = one()
+        control = suspending(job, "wait_for", "new")
+        emit("old", 1)
+        suspend(job, control)
+        engine.run(wake_waiting([job.seq]))
+        duty(MissedEvents())
+        assert Job.objects.get().state == "delayed"
+        emit("new", 2)
+        job = one()
+        assert [JobControl(job, NODE).wait_for(name) for name in ("new", "old")] == [2, 1]
+
     def test_names_and_payloads(self, job: LeasedJob, settings: Any) -> None:
         for name in ("x" * 512, "a#b", "ü" * 150):
             emit(name, name)
@@ -306,6 +320,12 @@ class TestOthers:
         assert bad.errors[-1].exception_class is JobFailed
         assert "negative" in bad.errors[-1].traceback
 
+    def test_one_after_the_other(self, leasequeue: Harness) -> None:
+        result = tasks.parent_of_two.enqueue(1, 2)
+        assert states(leasequeue) == ["suspended", "completed", "suspended", "completed", "completed"]
+        assert result.wait() == [2, 4]
+        assert not JobStep.objects.filter(event__isnull=False).exists()
+
     def test_its_failure_is_raised_at_every_try(self, leasequeue: Harness, caplog: pytest.LogCaptureFixture) -> None:
         result = tasks.parent.using(max_attempts=2).enqueue(-1)
         states(leasequeue, advance=True)
@@ -315,13 +335,13 @@ class TestOthers:
         assert "no longer knows" not in caplog.text
 
     def test_it_keeps_its_slot_where_its_limit_says_so(self, leasequeue: Harness) -> None:
-        """The other one starts when it has ended; sleeping costs no starts of the rate: one each half an hour."""
+        """The other one starts when it has ended; sleeping costs no starts of the rate, whose next is in a quarter."""
         results = [tasks.keeping_sleeper.enqueue(name) for name in ("a", "b")]
         assert states(leasequeue) == ["suspended"]
         assert differences() == []
-        assert states(leasequeue, advance=True) == ["suspended", "completed"]
-        leasequeue.advance(minutes=30)
-        assert states(leasequeue, advance=True) == ["suspended", "suspended", "completed"]
+        began = leasequeue.clock.now
+        assert states(leasequeue, advance=True) == ["suspended", "completed", "suspended", "suspended", "completed"]
+        assert leasequeue.clock.now - began == timedelta(minutes=15 + 2)
         assert [result.wait() for result in results] == ["a", "b"]
         assert not Member.objects.filter(taken=True).exists()
 

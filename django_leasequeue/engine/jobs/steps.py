@@ -129,6 +129,12 @@ def wait_step(
 
 
 @operation
+def forget_wait(seq: int, name: str) -> Statements[None]:
+    """Forget an open wait whose outcome is recorded as a step."""
+    yield "wait_forget", {"seq": seq, "name": name}
+
+
+@operation
 def rouse_job(seq: int) -> Statements[list[tuple[str, str | None]]]:
     """End the sleep or the wait of a suspended job now, as if its time had come; it is ready."""
     yield BEGIN, {}

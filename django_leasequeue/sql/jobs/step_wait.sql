@@ -1,9 +1,10 @@
 -- Purpose: record a sleep or a wait of a leased job, and return whether it is over.
---   What is kept stays: a later delivery waits for the rest.
+--   What is kept stays: a later delivery waits for the rest. A job waits in one place: its other open waits are
+--   forgotten, as their events must not wake it.
 -- Parameters: seq, token, node, name, number (its place in their order), event (null: sleep), until (null: delay),
 --   delay (ms), delivery; now, autocommit.
--- Index: leasequeue_claim_pkey, leasequeue_queue_pkey, leasequeue_emittedevent_pkey, leasequeue_jobstep_pkey. Always on
---   disk: nothing asks for less.
+-- Index: leasequeue_claim_pkey, leasequeue_queue_pkey, leasequeue_emittedevent_pkey, leasequeue_jobstep_pkey,
+--   leasequeue_jobstep_waiting. Always on disk: nothing asks for less.
 -- Pages: 60
 -- Returns: what it has waited for (JSON text; null: it waits), ms that are left; no row: the lease is not held.
 WITH claim AS MATERIALIZED (
@@ -17,6 +18,9 @@ WITH claim AS MATERIALIZED (
     SELECT claim.*, (SELECT json_build_object('event', e.name, 'payload', e.payload) FROM leasequeue_emittedevent e
         WHERE e.project = claim.project AND e.name = %(event)s::text AND (e.expires_at > claim.now) IS TRUE) AS value
     FROM claim
+), forgotten AS (
+    DELETE FROM leasequeue_jobstep o
+    WHERE o.seq = %(seq)s::bigint AND o.event IS NOT NULL AND o.name <> %(name)s::text AND EXISTS (SELECT FROM claim)
 ), kept AS (
     INSERT INTO leasequeue_jobstep AS s (seq, number, name, value, done_at, delivery, until, project, event)
     SELECT %(seq)s::bigint, %(number)s::int, %(name)s::text, v.value, found.now, %(delivery)s::int, found.until,
