@@ -211,7 +211,8 @@ class TestEvents:
         engine.run(wake_waiting([job.seq]))
         assert JobControl(one(), NODE).wait_for("packed") == "now"
 
-    def test_only_the_wait_at_which_it_stands_wakes_it(self, job: LeasedJob) -> None:
+    def test_only_the_wait_at_which_it_stands_wakes_it(self, job: LeasedJob, clock: engine_clock.Clock) -> None:
+        emit("heard", 0)
         suspend(job, suspending(job, "wait_for", "old", timeout=5))
         Job.objects.all().run_now()
         job = one()
@@ -221,6 +222,12 @@ class TestEvents:
         engine.run(wake_waiting([job.seq]))
         duty(MissedEvents())
         assert Job.objects.get().state == "delayed"
+        until = JobStep.objects.get(event="new").until
+        Job.objects.all().run_now()
+        job = one()
+        assert JobControl(job, NODE).wait_for("heard") == 0, "a wait that is over forgets none"
+        suspend(job, suspending(job, "wait_for", "new"))
+        assert JobStep.objects.get(event="new").until == until
         emit("new", 2)
         job = one()
         assert [JobControl(job, NODE).wait_for(name) for name in ("new", "old")] == [2, 1]

@@ -20,6 +20,7 @@ from django_leasequeue import Queue
 from django_leasequeue.models import StoredJob
 from django_leasequeue.tasks import chain
 from django_leasequeue.testing import Harness
+from tests.conftest import HOME
 from tests.support.documents import blocks
 from tests.support.environment import child_environment, python
 from tests.support.temporary_server import TemporaryServer
@@ -227,7 +228,7 @@ for schema in ("alpha", "beta", "public"):
 def test_so_it_is_with_django_tenants_itself(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: dict[str, str], worker: str, found: list[str]
 ) -> None:
-    with page(tmp_path, monkeypatch), TemporaryServer(tmp_path / "server") as server:
+    with page(tmp_path, monkeypatch), TemporaryServer(HOME) as server:
         for name, text in _PROJECT.items():
             (tmp_path / name).write_text(text, encoding="utf-8")
         environment = child_environment(server.url()) | more

@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -100,10 +101,13 @@ class Reader:
 
 
 @pytest.fixture
-def reader(tmp_path: Path) -> Iterator[Reader]:
-    found = Reader(tmp_path)
-    yield found
-    found.close()
+def reader() -> Iterator[Reader]:
+    # Not in pytest's folder: a run that begins meanwhile closes it to the server's account.
+    with tempfile.TemporaryDirectory(prefix="lqreader-") as folder:
+        Path(folder).chmod(0o755)
+        found = Reader(Path(folder))
+        yield found
+        found.close()
 
 
 @pytest.mark.slow
