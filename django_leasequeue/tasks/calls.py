@@ -30,6 +30,7 @@ from . import backoff as backoffs
 from .api import DEFAULT_TASK_BACKEND_ALIAS, Task, TaskResult
 from .arguments import UnresolvedInput, is_about_key, limit_of_call, unique_fields
 from .context import replacing
+from .deadlines import DEADLINE
 from .exceptions import TaskNotFound
 from .lookup import ResultRow, find_row, result_of_row
 from .options import BackendOptions
@@ -73,7 +74,10 @@ class CallCompiler:
         if backend != DEFAULT_TASK_BACKEND_ALIAS:
             meta["backend"] = backend
         changed = task.changed if isinstance(task, LeaseQueueTask) else ()
-        meta |= {name: getattr(task, name) for name in ("timeout", "ignore_result") if name in changed}
+        kept = ("timeout", "timeout_grace", "ignore_result")
+        meta |= {name: getattr(task, name) for name in kept if name in changed}
+        if getattr(task, "deadline", None) is not None:
+            meta[DEADLINE] = getattr(task, DEADLINE)
         if "backoff" in changed:
             meta["backoff"] = backoffs.dump(cast("Any", task).backoff)
         common = engine.NewJob(

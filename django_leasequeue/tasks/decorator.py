@@ -78,7 +78,12 @@ def task(
         max_attempts: how often it is tried, from 1; ``None``: the queue's ``max_deliveries``.
         backoff: seconds before the next try; a list of seconds, one an attempt; the name of a kind; a ``Backoff``; or a
             function ``(exception, task_result) -> seconds``, or ``None`` for no more tries. ``None``: the queue's.
-        timeout: seconds that one attempt may take.
+        timeout: seconds that one attempt may take; 0: any time. ``None``: what the worker's options say.
+        timeout_grace: seconds that an attempt may go on after its timeout before its process is replaced; 0: any time.
+            ``None``: what the worker's options say.
+        deadline: seconds, or a timedelta, for all attempts together, from the enqueueing or ``run_after``, of a step of
+            a workflow from its first start. Then an attempt is timed out, none starts, and the task has failed for good
+            with ``DeadlineExceeded``; so it has at once when its next attempt would start too late.
         key: the key that a call takes, 1 to 512 bytes: a text in which ``{name}`` stands for the argument of that name,
             or a function of the arguments (its ``None``: this call has no key). While the key holds, another call
             returns the result that is there. Keys are those of the queue, not of the task.

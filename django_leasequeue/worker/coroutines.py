@@ -155,7 +155,7 @@ class CoroutinePool:
         control.begins_by = self._state.leases.begins_by(job)
         slot = self._state.journal.slot()
         self._state.journal.started(slot, job)
-        soft, hard = handler.timeout(job)
+        soft, hard = self._state.timeout(job)
         since = time.monotonic()
         alarm = None
         if soft is not None or hard is not None:

@@ -39,6 +39,10 @@ class WorkerState:
         self.options = options
         self.node = node
         self.handler = handler
+        #: The timeouts of a job, with the worker's own where it has some.
+        self.timeout: Callable[[LeasedJob], tuple[float | None, float | None]] = handler.timeout
+        if options.timeout or options.timeouts:
+            self.timeout = lambda job: handler.timeout(job, options.timeouts.get(job.queue, options.timeout) or None)
         #: Whether the handler, by this attribute, runs tasks only.
         self.runs_tasks: bool = getattr(handler, "runs_tasks", False)
         #: Whether the handler, by this method, can now give suspects processes of their own.
