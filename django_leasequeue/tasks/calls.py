@@ -27,10 +27,10 @@ from ..engine.queues.presets import Definition
 from ..engine.queues.queues import make_declared
 from ..exceptions import QueueNotFound
 from . import backoff as backoffs
+from . import deadlines
 from .api import DEFAULT_TASK_BACKEND_ALIAS, Task, TaskResult
 from .arguments import UnresolvedInput, is_about_key, limit_of_call, unique_fields
 from .context import replacing
-from .deadlines import DEADLINE
 from .exceptions import TaskNotFound
 from .lookup import ResultRow, find_row, result_of_row
 from .options import BackendOptions
@@ -75,9 +75,7 @@ class CallCompiler:
             meta["backend"] = backend
         changed = task.changed if isinstance(task, LeaseQueueTask) else ()
         kept = ("timeout", "timeout_grace", "ignore_result")
-        meta |= {name: getattr(task, name) for name in kept if name in changed}
-        if getattr(task, "deadline", None) is not None:
-            meta[DEADLINE] = getattr(task, DEADLINE)
+        meta |= {name: getattr(task, name) for name in kept if name in changed} | deadlines.noted(task)
         if "backoff" in changed:
             meta["backoff"] = backoffs.dump(cast("Any", task).backoff)
         common = engine.NewJob(

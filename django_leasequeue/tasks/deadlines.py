@@ -12,7 +12,7 @@ from ..engine import LeasedJob, clock
 from ..enums import JobFlag
 from ..twins import Body, either
 from ..worker.control import JobControl, Retry
-from .api import task_backends
+from .api import Task, task_backends
 from .backoff import Backoff
 from .context import queue_database
 from .exceptions import UNREACHED, DeadlineExceeded
@@ -36,8 +36,17 @@ class _Begun(NamedTuple):
 _begun: process.Memory[tuple[str | None, int], _Begun] = process.Memory()
 
 
+def noted(task: Task[..., Any]) -> dict[str, Any]:
+    """Return the metadata that tell workers of a task's deadline."""
+    seconds = getattr(task, "deadline", None)
+    if seconds is None:
+        return {}
+    # A later call gives such a job another time to start.
+    return {DEADLINE: seconds, **({_FROM_START: True} if getattr(task, "on_conflict", None) == "reschedule" else {})}
+
+
 def from_first_start(job: engine.NewJob) -> engine.NewJob:
-    """Return the job of a workflow's step: when it may start is not known before, so its deadline counts from then."""
+    """Return the job of a workflow's step: nobody knows yet when it may start, its deadline counts from then."""
     meta: Any = job.meta
     return job._replace(meta=type(meta)({**meta, _FROM_START: True})) if meta and DEADLINE in meta else job
 

@@ -10,6 +10,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import Any
 
 from django.db import connections
@@ -39,10 +40,6 @@ class WorkerState:
         self.options = options
         self.node = node
         self.handler = handler
-        #: The timeouts of a job, with the worker's own where it has some.
-        self.timeout: Callable[[LeasedJob], tuple[float | None, float | None]] = handler.timeout
-        if options.timeout or options.timeouts:
-            self.timeout = lambda job: handler.timeout(job, options.timeouts.get(job.queue, options.timeout) or None)
         #: Whether the handler, by this attribute, runs tasks only.
         self.runs_tasks: bool = getattr(handler, "runs_tasks", False)
         #: Whether the handler, by this method, can now give suspects processes of their own.
@@ -94,6 +91,12 @@ class WorkerState:
         self.broken: BaseException | None = None
         self.status = "running"  # or "draining"
         self.queues: list[str] = []
+
+    @cached_property
+    def timeout(self) -> Callable[[LeasedJob], tuple[float | None, float | None]]:
+        """The handler's method of that name, which gets the worker's own timeouts if there are any."""
+        ask, queues, usual = self.handler.timeout, self.options.timeouts, self.options.timeout
+        return (lambda job: ask(job, queues.get(job.queue, usual) or None)) if queues or usual else ask
 
     @property
     def empty(self) -> bool:

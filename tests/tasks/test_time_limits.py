@@ -2,6 +2,7 @@
 
 import math
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from django_leasequeue.tasks.api import InvalidTask, TaskResultStatus
 from django_leasequeue.tasks.handler import TaskHandler
 from django_leasequeue.testing import Harness
 from django_leasequeue.worker import Worker, load_options
-from tests.tasks import durable_tasks, samples
+from tests.tasks import durable_tasks, isolated_samples, samples
 from tests.tasks.helpers import NODE, claim, run_one
 from tests.worker.processes import error_of, work_off
 from tests.worker.support import burst
@@ -201,6 +202,14 @@ class TestDeadline:
         assert leasequeue.clock.now == start + timedelta(hours=1, seconds=40)
         assert last_error(samples.fail.get_result(result.members()[1].id))[0] == DEADLINE
 
+    def test_of_a_task_that_calls_reschedule_it_counts_from_its_first_start(self, leasequeue: Harness) -> None:
+        debounced = samples.add.using(deadline=60, key="sum", on_conflict="reschedule", run_after=50)
+        result = debounced.enqueue(1)
+        for _ in range(3):
+            leasequeue.advance(seconds=40)
+            assert (states(leasequeue), debounced.enqueue(1).id) == ([], result.id)
+        assert states(leasequeue, advance=True) == ["completed"]
+
 
 @pytest.mark.slow  # it waits for timeouts
 @pytest.mark.django_db(transaction=True)
@@ -218,12 +227,14 @@ def test_a_running_attempt_is_timed_out_at_the_deadline() -> None:
 @pytest.mark.slow  # worker processes that wait for timeouts
 @pytest.mark.sample
 @pytest.mark.django_db(transaction=True)
-def test_limits_hold_in_worker_processes(subprocess_env: dict[str, str]) -> None:
+def test_limits_hold_in_worker_processes(subprocess_env: dict[str, str], tmp_path: Path) -> None:
     once = samples.sleeps.using(max_attempts=1)
     default, longer = once.enqueue(), samples.naps.using(timeout=0).enqueue(0.6)
     hangs = samples.naps.using(max_attempts=1, timeout_grace=0.2).enqueue(600)
     ends = samples.naps.using(deadline=0.4, timeout=0, timeout_grace=0.2, backoff=0).enqueue(600)
+    killed = isolated_samples.report.using(deadline=0.4, timeout=0, backoff=0).enqueue(str(tmp_path))
     work_off(subprocess_env, "--queues", "default", "--timeout", "0.3", "--timeout-grace", "3600")
     assert [error_of(result) for result in (default, hangs, ends)] == ["JobTimeout", "HardTimeout", "DeadlineExceeded"]
+    assert error_of(killed) == "DeadlineExceeded"
     longer.refresh()
     assert longer.status == TaskResultStatus.SUCCESSFUL
