@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import suppress
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -80,6 +81,8 @@ def begin(entry: TaskEntry, job: LeasedJob, control: JobControl, project: str) -
     left = seconds_left(job)
     if left is None:
         return
+    # A worker may have claimed it ahead.
+    left -= max(0.0, time.monotonic() - control.lease.claimed)
     if left <= 0:
         raise DeadlineExceeded(f"The deadline of {job.meta[DEADLINE]:g} s was over before this attempt could start.")
     control.over_at = clock.elapsing() + left

@@ -50,9 +50,13 @@ class HeldLease(Protocol):
     def until(self) -> float:
         """Until when it surely lasts (monotonic)."""
 
+    @property
+    def claimed(self) -> float:
+        """When its jobs were claimed (monotonic)."""
+
 
 class _Unbounded:
-    until = math.inf
+    until = claimed = math.inf
 
 
 UNBOUNDED: HeldLease = _Unbounded()

@@ -1,6 +1,8 @@
 """Time limits: of one attempt by task, call, queue and worker, its grace, and the deadline of all attempts together."""
 
+import asyncio
 import math
+import time
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -11,11 +13,12 @@ from django.core.exceptions import ImproperlyConfigured
 from django_leasequeue import engine
 from django_leasequeue.engine.clock import Clock
 from django_leasequeue.models import Job
-from django_leasequeue.tasks import FailForGood, chain, emit, task
+from django_leasequeue.tasks import DeadlineExceeded, FailForGood, chain, emit, task
 from django_leasequeue.tasks.api import InvalidTask, TaskResultStatus
 from django_leasequeue.tasks.handler import TaskHandler
 from django_leasequeue.testing import Harness
-from django_leasequeue.worker import Worker, load_options
+from django_leasequeue.worker import GiveUp, JobControl, Worker, load_options
+from django_leasequeue.worker.leases import Lease
 from tests.tasks import durable_tasks, isolated_samples, samples
 from tests.tasks.helpers import NODE, claim, run_one
 from tests.worker.processes import error_of, work_off
@@ -130,6 +133,15 @@ class TestDeadline:
         assert kind == DEADLINE
         assert "The deadline of 60 s was over before this attempt could start." in says
 
+    @pytest.mark.parametrize("called", [samples.add, samples.aecho])
+    def test_a_job_that_its_worker_has_claimed_ahead_does_not_start_after_it_either(self, called: Any) -> None:
+        handler, job = TaskHandler(), leased(called.using(deadline=10), 1)
+        control = JobControl(job, NODE)
+        control.lease = Lease(time.monotonic() - 11, 60)
+        with pytest.raises(DeadlineExceeded) as caught:
+            asyncio.run(handler.arun(job, control)) if handler.is_async(job) else handler.run(job, control)
+        assert (samples.calls, handler.failed(job, caught.value)[1]) == ([], GiveUp())
+
     def test_it_counts_from_when_a_delayed_task_may_start(self, leasequeue: Harness) -> None:
         now = leasequeue.clock.now
         late = samples.add.using(deadline=60)
@@ -214,13 +226,14 @@ class TestDeadline:
 @pytest.mark.slow  # it waits for timeouts
 @pytest.mark.django_db(transaction=True)
 def test_a_running_attempt_is_timed_out_at_the_deadline() -> None:
-    tasks = [samples.sleeps, samples.asleeps]
-    results = [each.using(deadline=0.5, max_attempts=3, backoff=0).enqueue() for each in tasks]
+    # From the first start on: the worker may take long to begin.
+    limited: Any = {"deadline": 2, "on_conflict": "reschedule", "max_attempts": 3, "backoff": 0}
+    results = [each.using(key=each.name, **limited).enqueue() for each in (samples.sleeps, samples.asleeps)]
     burst(TaskHandler(), queues=("default",))
     for result in results:
         kind, says = last_error(result)
         assert (kind, result.attempts) == (DEADLINE, 1)
-        assert "The deadline of 0.5 s was over before the task ended." in says
+        assert "The deadline of 2 s was over before the task ended." in says
         assert "JobTimeout" in says
 
 
