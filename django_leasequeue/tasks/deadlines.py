@@ -23,7 +23,8 @@ from .lookup import TaskEntry, asked_start, number
 DEADLINE, _FROM_START = "deadline", "deadline_from_start"
 #: Seconds that must be left for another attempt.
 SHORTEST = 0.05
-_MARK = f'"{DEADLINE}"'
+#: What stands in the metadata of every job with a deadline, as text.
+MARK = f'"{DEADLINE}"'
 
 
 class _Begun(NamedTuple):
@@ -52,14 +53,9 @@ def from_first_start(job: engine.NewJob) -> engine.NewJob:
     return job._replace(meta=type(meta)({**meta, _FROM_START: True})) if meta and DEADLINE in meta else job
 
 
-def has_one(job: LeasedJob) -> bool:
-    """Return whether a job may have a deadline, without reading its metadata."""
-    return job.meta_json is not None and _MARK in job.meta_json
-
-
 def seconds_left(job: LeasedJob) -> float | None:
     """Return the seconds from the job's claim to its deadline, ``None`` without one; 0 or less: it is over."""
-    meta = job.meta if has_one(job) else None
+    meta = job.meta if job.meta_json is not None and MARK in job.meta_json else None
     seconds = number(meta, DEADLINE) if isinstance(meta, dict) else None
     if meta is None or not seconds:
         return None
@@ -94,13 +90,9 @@ def begin(entry: TaskEntry, job: LeasedJob, control: JobControl, project: str) -
             database = queue_database(task_backends[entry.alias], job.queue)
             info: engine.QueueInfo | None = yield either(engine.run, engine.arun, reading, database)
             if info is not None:
-                _begun[place] = _Begun(control.over_at, _backoff_of(info.config))
-
-
-def _backoff_of(options: dict[str, Any]) -> Any:
-    if options["backoff"] == "none":
-        return 0.0
-    return Backoff(options["backoff"], options["backoff_base_ms"] / 1_000, options["backoff_max_ms"] / 1_000)
+                kind, base, most = (info.config[name] for name in ("backoff", "backoff_base_ms", "backoff_max_ms"))
+                policy = 0.0 if kind == "none" else Backoff(kind, base / 1_000, most / 1_000)
+                _begun[place] = _Begun(control.over_at, policy)
 
 
 def queue_backoff(job: LeasedJob) -> Any:

@@ -112,7 +112,7 @@ class TaskHandler:
         token = running.set(control)
         tagging = None if job.meta_json is None else self._tagging(job)
         try:
-            if job.meta_json is not None and deadlines.has_one(job):
+            if job.meta_json is not None and deadlines.MARK in job.meta_json:
                 twins.run(deadlines.begin(entry, job, control, self._project))
             telling = self._announcer.started(entry, job, control)
             # A coroutine function that comes to a thread does so to run apart.
@@ -179,7 +179,7 @@ class TaskHandler:
         token = running.set(control)
         tagging = None if job.meta_json is None else self._tagging(job)
         try:
-            if job.meta_json is not None and deadlines.has_one(job):
+            if job.meta_json is not None and deadlines.MARK in job.meta_json:
                 await twins.arun(deadlines.begin(entry, job, control, self._project))
             with restored(job):
                 if (telling := self._announcer.started(entry, job, control)) is not None:
