@@ -131,6 +131,9 @@ class WorkerOptions:
     max_jobs: Annotated[int, Range(0)] = 0
     #: Seconds between polls without a notification, as a backstop.
     poll: Annotated[float, Range(0.01, 3_600)] = 5.0
+    #: The soft timeout of jobs whose task and call name none, in all queues and in single ones; 0: none.
+    timeout: SecondsOrZero = 0.0
+    timeouts: dict[str, SecondsOrZero] = field(default_factory=dict)
     #: How long a job may run after its soft timeout before its process is replaced; 0: any time.
     timeout_grace: SecondsOrZero = 10.0
     #: The delay of a job with an unknown task until the next try; and the time after its first claim during which such

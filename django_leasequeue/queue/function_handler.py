@@ -78,8 +78,9 @@ class FunctionHandler:
     def is_async(self, job: LeasedJob) -> bool:
         return self._is_async
 
-    def timeout(self, job: LeasedJob) -> tuple[float | None, float | None]:
-        return self._timeouts
+    def timeout(self, job: LeasedJob, default: float | None = None) -> tuple[float | None, float | None]:
+        soft, hard = self._timeouts
+        return (default if soft is None else soft), hard
 
     def run(self, leased: LeasedJob, control: JobControl) -> str | None:
         job, args = self._begin(leased.loaded(), control)

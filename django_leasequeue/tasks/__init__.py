@@ -13,7 +13,14 @@ from .backoff import Backoff
 from .canvas import Workflow, chain, chord, group
 from .context import LeaseQueueContext, aemit, current, emit, step
 from .decorator import task
-from .exceptions import ContextNotRestored, FailForGood, ResultNotSerializable, RetryLater, TaskNotFound
+from .exceptions import (
+    ContextNotRestored,
+    DeadlineExceeded,
+    FailForGood,
+    ResultNotSerializable,
+    RetryLater,
+    TaskNotFound,
+)
 from .signature import Outcome, Signature
 from .starting import CurrentWorkflow, acurrent_workflow, current_workflow
 from .task_class import LeaseQueueTask
@@ -23,6 +30,7 @@ __all__ = [
     "Backoff",
     "ContextNotRestored",
     "CurrentWorkflow",
+    "DeadlineExceeded",
     "FailForGood",
     "LeaseQueueBackend",
     "LeaseQueueContext",

@@ -27,6 +27,7 @@ from ..engine.queues.presets import Definition
 from ..engine.queues.queues import make_declared
 from ..exceptions import QueueNotFound
 from . import backoff as backoffs
+from . import deadlines
 from .api import DEFAULT_TASK_BACKEND_ALIAS, Task, TaskResult
 from .arguments import UnresolvedInput, is_about_key, limit_of_call, unique_fields
 from .context import replacing
@@ -73,7 +74,8 @@ class CallCompiler:
         if backend != DEFAULT_TASK_BACKEND_ALIAS:
             meta["backend"] = backend
         changed = task.changed if isinstance(task, LeaseQueueTask) else ()
-        meta |= {name: getattr(task, name) for name in ("timeout", "ignore_result") if name in changed}
+        kept = ("timeout", "timeout_grace", "ignore_result")
+        meta |= {name: getattr(task, name) for name in kept if name in changed} | deadlines.noted(task)
         if "backoff" in changed:
             meta["backoff"] = backoffs.dump(cast("Any", task).backoff)
         common = engine.NewJob(

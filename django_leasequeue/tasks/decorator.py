@@ -78,7 +78,13 @@ def task(
         max_attempts: how often it is tried, from 1; ``None``: the queue's ``max_deliveries``.
         backoff: seconds before the next try; a list of seconds, one an attempt; the name of a kind; a ``Backoff``; or a
             function ``(exception, task_result) -> seconds``, or ``None`` for no more tries. ``None``: the queue's.
-        timeout: seconds that one attempt may take.
+        timeout: seconds that one attempt may take; 0: any time. ``None``: what the worker's options say.
+        timeout_grace: seconds that an attempt may go on after its timeout before its process is replaced; 0: any time.
+            ``None``: what the worker's options say.
+        deadline: seconds, or a timedelta, for all attempts together, from the enqueueing or ``run_after`` on; of a step
+            of a workflow, or with ``on_conflict="reschedule"``, from the first start on. Then a running attempt times
+            out, no other starts, and the task fails for good with ``DeadlineExceeded``. It fails at once if its next
+            attempt would start too late.
         key: the key that a call takes, 1 to 512 bytes: a text in which ``{name}`` stands for the argument of that name,
             or a function of the arguments (its ``None``: this call has no key). While the key holds, another call
             returns the result that is there. Keys are those of the queue, not of the task.

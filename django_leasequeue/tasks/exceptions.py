@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from django.db import InterfaceError, OperationalError
+
 from ..engine.limits import seconds_of
 from ..exceptions import LeaseQueueError, NotSerializable
+
+#: The database cannot be reached, or not now: nothing that a task has done.
+UNREACHED = (OperationalError, InterfaceError)
 
 
 class RetryLater(Exception):
@@ -31,6 +36,10 @@ class FailForGood(Exception):
 
     ``raise FailForGood("no such user")``: the text is kept as the error's message.
     """
+
+
+class DeadlineExceeded(FailForGood, TimeoutError):
+    """The ``deadline`` of a task is over, or would be before its next attempt: it failed and is not tried again."""
 
 
 class TaskNotFound(LeaseQueueError, LookupError):

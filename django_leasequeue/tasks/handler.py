@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import traceback
 from contextlib import suppress
 from contextvars import Token
@@ -10,7 +11,7 @@ from datetime import datetime
 from typing import Any
 
 from asgiref.sync import sync_to_async
-from django.db import InterfaceError, OperationalError, connections
+from django.db import connections
 
 from .. import engine, twins
 from ..engine import Failure, LeasedJob, metadata
@@ -24,6 +25,7 @@ from ..worker.durable import Replaced
 from ..worker.leases import SUSPECT
 from ..worker.steps import atomic_run, database_of
 from . import backoff as backoffs
+from . import deadlines
 from .ambient import restored
 from .api import DEFAULT_TASK_BACKEND_ALIAS, TaskResultStatus, task_backends
 from .context import (
@@ -35,9 +37,9 @@ from .context import (
     replacement_of,
     running,
 )
-from .exceptions import ContextNotRestored, FailForGood, RetryLater, TaskNotFound
+from .exceptions import UNREACHED, ContextNotRestored, FailForGood, RetryLater, TaskNotFound
 from .isolation import IsolatedTaskFailed, can_isolate, run_isolated
-from .lookup import TaskEntry, find_entry
+from .lookup import TaskEntry, find_entry, number
 from .payload import arguments_of, result_json
 from .signals import Announcer
 from .signature import first_argument, read_inputs
@@ -46,8 +48,6 @@ from .unknown import UnknownTasks
 
 logger = logging.getLogger("django_leasequeue.tasks")
 
-#: The database cannot be reached, or not now: nothing that a task has done.
-UNREACHED = (OperationalError, InterfaceError)
 _NO_TIMEOUT = (None, None)
 
 
@@ -86,25 +86,34 @@ class TaskHandler:
     def _runs_apart(entry: TaskEntry, job: LeasedJob) -> bool:
         return entry.isolate or (job.flags & SUSPECT > 0 and can_isolate())
 
-    def timeout(self, job: LeasedJob) -> tuple[float | None, float | None]:
+    def timeout(self, job: LeasedJob, default: float | None = None) -> tuple[float | None, float | None]:
         try:
             entry = self._entry(job)
         except TaskNotFound:
             return _NO_TIMEOUT
-        seconds: Any = entry.timeout
-        if seconds is None and job.meta_json is None:
+        soft, grace, left = entry.timeout, entry.timeout_grace, None
+        if soft is None and job.meta_json is None and default is None:
             return _NO_TIMEOUT
         if job.meta_json is not None and isinstance(entry.task, LeaseQueueTask):
-            seconds = self._meta(job).get("timeout", seconds)
-        # A job's metadata come from using(), or from another program that writes to the queue.
-        soft = float(seconds) if isinstance(seconds, (int, float)) and seconds > 0 else None
-        return soft, None
+            meta = self._meta(job)
+            soft = soft if (called := number(meta, "timeout")) is None else called
+            grace = grace if (called := number(meta, "timeout_grace")) is None else called
+            left = deadlines.seconds_left(job)
+        soft = (default if soft is None else soft) or None
+        # After its deadline it does not start.
+        if left is not None and 0 < left < (math.inf if soft is None else soft):
+            soft = left
+        if soft is None:
+            return _NO_TIMEOUT
+        return soft, None if grace is None else soft + (grace or math.inf)
 
     def run(self, job: LeasedJob, control: JobControl) -> str | None:
         entry, job = self._entry_to_run(job), job.loaded()
         token = running.set(control)
         tagging = None if job.meta_json is None else self._tagging(job)
         try:
+            if job.meta_json is not None and deadlines.MARK in job.meta_json:
+                twins.run(deadlines.begin(entry, job, control, self._project))
             telling = self._announcer.started(entry, job, control)
             # A coroutine function that comes to a thread does so to run apart.
             if not self._inside and (entry.is_async or self._runs_apart(entry, job)):
@@ -170,6 +179,8 @@ class TaskHandler:
         token = running.set(control)
         tagging = None if job.meta_json is None else self._tagging(job)
         try:
+            if job.meta_json is not None and deadlines.MARK in job.meta_json:
+                await twins.arun(deadlines.begin(entry, job, control, self._project))
             with restored(job):
                 if (telling := self._announcer.started(entry, job, control)) is not None:
                     await twins.arun(telling)
@@ -196,17 +207,23 @@ class TaskHandler:
         return self._kept(entry, job, value)
 
     def failed(self, job: LeasedJob, error: BaseException) -> tuple[Failure, Retry | GiveUp]:
-        if isinstance(error, IsolatedTaskFailed):
-            failure, verdict = error.failed
-        else:
-            kind, shown = f"{type(error).__module__}.{type(error).__qualname__}", _traceback(error)
-            if isinstance(error, ReplacementFailed):
-                kind, shown = error.error_type, shown.replace(f"{kind}: ", f"{error.error_type}: ")
-            failure = Failure(kind, text_of(error), shown, fingerprint(error, job.name or ""))
-            verdict = self._verdict(job, error, failure)
+        failure, verdict = self._judged(job, error)
+        late = deadlines.ended(job, verdict if isinstance(verdict, Retry) else None)
+        if late is not None:
+            late.__cause__, error = error, late
+            failure, verdict = self._judged(job, error)
         if isinstance(verdict, GiveUp) or 0 < job.max_deliveries <= job.deliveries:
             self._announcer.keep_error(job, error)
         return failure, verdict
+
+    def _judged(self, job: LeasedJob, error: BaseException) -> tuple[Failure, Retry | GiveUp]:
+        if isinstance(error, IsolatedTaskFailed):
+            return error.failed.failure, error.failed.decision
+        kind, shown = f"{type(error).__module__}.{type(error).__qualname__}", _traceback(error)
+        if isinstance(error, ReplacementFailed):
+            kind, shown = error.error_type, shown.replace(f"{kind}: ", f"{error.error_type}: ")
+        failure = Failure(kind, text_of(error), shown, fingerprint(error, job.name or ""))
+        return failure, self._verdict(job, error, failure)
 
     def settled(
         self,
@@ -259,6 +276,7 @@ class TaskHandler:
     def _kept(self, entry: TaskEntry, job: LeasedJob, value: Any) -> str | None:
         ignores = entry.ignore_result
         if job.meta_json is not None:
+            deadlines.ended(job)
             ignores = self._meta(job).get("ignore_result", ignores)
         return None if value is None or ignores else result_json(entry.path, value)
 
@@ -291,6 +309,7 @@ class TaskHandler:
                 return GiveUp()
             meta = self._meta(job)
             policy = backoffs.load(meta["backoff"]) if "backoff" in meta else entry.task.backoff
+            policy = deadlines.queue_backoff(job) if policy is None else policy
             if policy is None:
                 return Retry()
             if not callable(policy):

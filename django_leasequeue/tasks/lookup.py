@@ -5,6 +5,7 @@ A name is the only way from a job to code that runs.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, fields
@@ -98,6 +99,7 @@ class TaskEntry(NamedTuple):
     func: Any
     is_async: bool
     timeout: float | None
+    timeout_grace: float | None
     isolate: bool
     atomic: bool
     ignore_result: bool
@@ -120,7 +122,7 @@ def find_entry(path: str | None, alias: str = api.DEFAULT_TASK_BACKEND_ALIAS) ->
     own = {name: getattr(task, name, False) for name in ("isolate", "atomic", "ignore_result")}
     return TaskEntry(
         task, alias, type(backend), task.module_path, task.func, iscoroutinefunction(task.func),
-        getattr(task, "timeout", None), **own,
+        getattr(task, "timeout", None), getattr(task, "timeout_grace", None), **own,
         keeps_slot=getattr(getattr(task, "limit", None), "while_suspended", False),
     )  # fmt: skip
 
@@ -192,8 +194,7 @@ def make_result(
 ) -> TaskResult[Any]:
     """Return a ``TaskResult``: ``data`` is the job's payload, ``node`` the worker of an attempt without a record."""
     changes: dict[str, Any] = {"priority": priority, "queue_name": queue, "backend": backend}
-    asked = _time(meta.get("run_after")) or _later(times.get("enqueued_at"), meta.get("delay_ms"))
-    changes["run_after"] = local(asked or run_after)
+    changes["run_after"] = local(asked_start(meta, times.get("enqueued_at")) or run_after)
     errors = []
     for record in records if failure is None else [*records, asdict(failure)]:
         path, shown = str(record.get("type") or ""), str(record.get("traceback") or record.get("message") or "")
@@ -261,9 +262,9 @@ def _as_enqueued(
         own: dict[str, Any] = {}
         if max_attempts is not None and max_attempts != declared.max_attempts:
             own["max_attempts"] = max_attempts
-        timeout = meta.get("timeout")
-        if isinstance(timeout, (int, float)) and timeout > 0:
-            own["timeout"] = float(timeout)
+        for name in ("timeout", "timeout_grace", "deadline"):
+            if (seconds := number(meta, name)) is not None:
+                own[name] = seconds
         if "backoff" in meta:
             with suppress(TypeError, ValueError):
                 own["backoff"] = backoffs.load(meta["backoff"])
@@ -278,6 +279,17 @@ def _as_enqueued(
     for item in fields(declared):
         object.__setattr__(task, item.name, changes.get(item.name, getattr(declared, item.name)))
     return task
+
+
+def number(meta: Mapping[str, Any], name: str) -> float | None:
+    """Return the seconds that a job's metadata name; ``None`` if there are none, or another program wrote others."""
+    seconds = meta.get(name)
+    return float(seconds) if isinstance(seconds, (int, float)) and 0 <= seconds < math.inf else None
+
+
+def asked_start(meta: Mapping[str, Any], enqueued_at: datetime | None) -> datetime | None:
+    """Return the time before which a job may not start; ``None`` if its call names none."""
+    return _time(meta.get("run_after")) or _later(enqueued_at, meta.get("delay_ms"))
 
 
 def _time(text: Any) -> datetime | None:

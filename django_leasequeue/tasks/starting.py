@@ -28,6 +28,7 @@ from .api import InvalidTask, T, Task, TaskResult, task_backends
 from .backend import LeaseQueueBackend, must_wait_for_commit
 from .calls import CallCompiler, check_jobs
 from .context import queue_database, running
+from .deadlines import from_first_start
 from .options import BackendOptions
 from .results import local, new_ends, note_stored, number_of
 from .signature import AddedStep, Adding, Ends, Graph, Placed, Signature, T_co
@@ -215,7 +216,7 @@ def _prepare(plan: Plan, backend: LeaseQueueBackend, uid: UUID) -> _Ready:
         limit = None if limited is None else (limited.key, limited.values)
         delay: timedelta | None = getattr(task, "run_delay", None)
         delay_ms = None if delay is None else max(0, round(delay.total_seconds() * 1000))
-        job = job._replace(limit=None, delay_ms=delay_ms)
+        job = from_first_start(job._replace(limit=None, delay_ms=delay_ms))
         nodes.append(Node(task.queue_name, job, parents, after.tolerant, for_failure, name, limit))
         results.append(result)
     if not nodes:

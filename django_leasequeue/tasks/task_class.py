@@ -31,7 +31,7 @@ Arguments = Sequence[Any] | Mapping[str, Any]
 Call = tuple["Task[..., Any]", Sequence[Any], Mapping[str, Any]]
 
 #: Fields that a task of ours has beside Django's own fields.
-OWN_FIELDS = ("max_attempts", "backoff", "timeout", "ignore_result")
+OWN_FIELDS = ("max_attempts", "backoff", "timeout", "timeout_grace", "ignore_result")
 
 
 class CallOptions(TypedDict, total=False):
@@ -43,6 +43,8 @@ class CallOptions(TypedDict, total=False):
     max_attempts: int | None
     backoff: BackoffLike | None
     timeout: float | timedelta | None
+    timeout_grace: float | timedelta | None
+    deadline: float | timedelta | None
     key: str | Callable[..., str | None] | None
     unique_for: float | timedelta | None
     unique_until: UniqueUntil | None
@@ -63,6 +65,8 @@ class LeaseQueueTask(Twins, GenericTask[P, T], Generic[P, T]):
     max_attempts: int | None = None
     backoff: Any = None
     timeout: float | None = None
+    timeout_grace: float | None = None
+    deadline: float | None = None
     key: str | Callable[P, str | None] | None = None
     unique_for: float | None = None
     unique_until: UniqueUntil | None = None
@@ -219,14 +223,15 @@ def _checked(task: LeaseQueueTask[..., Any]) -> dict[str, Any]:
         if task.tags is not None:
             check_tags(task.tags)
             found["tags"] = dict(task.tags)
-        for name in ("timeout", "expires"):
+        for name in ("timeout", "timeout_grace", "deadline", "expires"):
             seconds = getattr(task, name)
             found[name] = None if seconds is None else float(seconds_of(seconds, name))
-            if found[name] == 0:
+            if found[name] == 0 and name in ("deadline", "expires"):
                 raise ValueError(f"{name} must be more than 0 seconds; leave it out for no limit.")
         found["backoff"] = None if task.backoff is None else backoffs.parse(task.backoff)
-    if found["expires"] is not None and not 0.001 <= found["expires"] <= MAX_SPAN_MS / 1000:
-        raise InvalidTask(f"expires must be 0.001 to {MAX_SPAN_MS // 1000} seconds; it is {task.expires!r}.")
+    for name in ("deadline", "expires"):
+        if found[name] is not None and not 0.001 <= found[name] <= MAX_SPAN_MS / 1000:
+            raise InvalidTask(f"{name} must be 0.001 to {MAX_SPAN_MS // 1000} seconds; it is {getattr(task, name)!r}.")
     for name in ("autoretry_for", "dont_retry_for"):
         classes = getattr(task, name)
         if classes is not None:

@@ -50,9 +50,13 @@ class HeldLease(Protocol):
     def until(self) -> float:
         """Until when it surely lasts (monotonic)."""
 
+    @property
+    def claimed(self) -> float:
+        """When its jobs were claimed (monotonic)."""
+
 
 class _Unbounded:
-    until = math.inf
+    until = claimed = math.inf
 
 
 UNBOUNDED: HeldLease = _Unbounded()
@@ -204,10 +208,11 @@ class Handler(Protocol):
     def is_async(self, job: LeasedJob) -> bool:
         """Return whether the job runs in the event loop (``arun``) or in a thread (``run``). Must not raise."""
 
-    def timeout(self, job: LeasedJob) -> tuple[float | None, float | None]:
+    def timeout(self, job: LeasedJob, default: float | None = None) -> tuple[float | None, float | None]:
         """Return the soft and the hard timeout of the job in seconds, ``None`` for none. Must not raise.
 
-        Without a hard one the job may go on for the worker's ``timeout_grace`` after the soft one.
+        Without a hard one the job may go on for the worker's ``timeout_grace`` after the soft one. ``default``: the
+        worker's soft timeout for jobs without their own; without one the argument is left out.
         """
 
     def run(self, job: LeasedJob, control: JobControl) -> str | None:

@@ -18,7 +18,7 @@ from django.db import connections
 from ..engine import LeasedJob
 from ..engine.pool import close_pools
 from . import forked
-from .control import JobControl, JobTimeout
+from .control import UNBOUNDED, JobControl, JobTimeout
 from .edge import SyncParts, judged, tidy_connections
 from .run import COMPLETED, UNSTARTED, Entry, RunAlarm, failed
 from .state import WorkerState
@@ -152,10 +152,11 @@ class CoroutinePool:
             control.on_lost = None
             self._state.ended.append((UNSTARTED, job, None, None, 0))
             return
+        control.lease = self._state.leases.of.get(job.token, UNBOUNDED)
         control.begins_by = self._state.leases.begins_by(job)
         slot = self._state.journal.slot()
         self._state.journal.started(slot, job)
-        soft, hard = handler.timeout(job)
+        soft, hard = self._state.timeout(job)
         since = time.monotonic()
         alarm = None
         if soft is not None or hard is not None:

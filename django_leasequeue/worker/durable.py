@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -10,7 +11,7 @@ from typing import Any, Concatenate, NamedTuple, NoReturn, ParamSpec, Protocol, 
 
 from asgiref.sync import sync_to_async
 
-from ..engine import LeasedJob
+from ..engine import LeasedJob, clock
 from ..engine.jobs.steps import check_event_name, event_step
 from ..engine.limits import MAX_SPAN_MS
 from ..exceptions import EventTimeout, InvalidOption
@@ -89,6 +90,8 @@ class DurableControl(ABC):
     suspension: Suspension | None = None
     #: Whether it keeps the slot of its limit while suspended; for handlers.
     keeps_slot = False
+    #: When its deadline is over (of ``clock.elapsing``); for handlers to set: a suspended job continues then to end.
+    over_at = math.inf
     #: The step after whose record the run crashes; for tests.
     crash_after: str | None = None
 
@@ -220,6 +223,8 @@ class DurableControl(ABC):
     await_for = _aside(wait_for)
 
     def suspend(self, delay_ms: int, *, waits: bool) -> NoReturn:
+        if self.over_at < math.inf:
+            delay_ms = min(delay_ms, max(0, int((self.over_at - clock.elapsing()) * 1_000)) + 1)
         self.suspension = Suspension(delay_ms, waits, self.keeps_slot)
         raise Suspended
 

@@ -10,6 +10,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import Any
 
 from django.db import connections
@@ -90,6 +91,12 @@ class WorkerState:
         self.broken: BaseException | None = None
         self.status = "running"  # or "draining"
         self.queues: list[str] = []
+
+    @cached_property
+    def timeout(self) -> Callable[[LeasedJob], tuple[float | None, float | None]]:
+        """The handler's method of that name, which gets the worker's own timeouts if there are any."""
+        ask, queues, usual = self.handler.timeout, self.options.timeouts, self.options.timeout
+        return (lambda job: ask(job, queues.get(job.queue, usual) or None)) if queues or usual else ask
 
     @property
     def empty(self) -> bool:

@@ -61,7 +61,7 @@ class ThreadPool:
         state, buffer, ended_runs = self._state, self._state.buffer, self._state.ended
         node, using = state.node, state.options.database
         handler, held, leases = state.handler, state.held, state.leases.of
-        timeout, run = handler.timeout, handler.run
+        timeout, run = state.timeout, handler.run
         jobs, take, append = buffer.jobs, buffer.jobs.popleft, ended_runs.append
         fetcher, acknowledger = buffer.fetcher, state.acknowledger
         monotonic, new_context = time.monotonic, contextvars.Context

@@ -125,6 +125,12 @@ def sleeps() -> None:
 
 
 @task
+def naps(seconds: float) -> None:
+    """Wait in C, where no timeout reaches it."""
+    time.sleep(seconds)
+
+
+@task
 async def asleeps() -> None:
     await asyncio.sleep(30)
 

@@ -66,7 +66,7 @@ def test_tasks_can_be_pickled() -> None:
     ({"max_attempts": 0}, "max_attempts must be a whole number from 1"), ({"max_attempts": 1.5}, "max_attempts"),
     ({"max_attempts": True}, "max_attempts"), ({"max_attempts": 2**31}, "max_attempts"),
     ({"backoff": -1}, "backoff must be"), ({"backoff": "soon"}, "backoff must be one of fixed"),
-    ({"timeout": 0}, "more than 0 seconds"), ({"timeout": -1}, "timeout must be"),
+    ({"timeout": -1}, "timeout must be"),
     ({"timeout": "long"}, "timeout must be"), ({"priority": 101}, "priority must be"),
     ({"queue_name": "no spaces please"}, "queue_name must be 1 to 255"),
     ({"queue_name": ""}, "queue_name must be 1 to 255"),

@@ -6,7 +6,7 @@ Lines with `# wrong` are mistakes, and each of the two has to say so; of all oth
 from __future__ import annotations
 
 import sys
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, assert_type
 
 from django_leasequeue import BufferedQueue, ClaimedJob, Consumer, Heartbeat, NewJob, Queue, tasks
@@ -143,7 +143,7 @@ async def fetch(url: str) -> int:
     return len(url)
 
 
-@task(timeout=30)
+@task(timeout=30, timeout_grace=5, deadline=timedelta(hours=1))
 async def fetch_more(url: str) -> int:
     return len(url)
 

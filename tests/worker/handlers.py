@@ -40,9 +40,9 @@ class ScriptHandler:
     def is_async(self, job: LeasedJob) -> bool:
         return bool((job.data or {}).get("async"))
 
-    def timeout(self, job: LeasedJob) -> tuple[float | None, float | None]:
+    def timeout(self, job: LeasedJob, default: float | None = None) -> tuple[float | None, float | None]:
         data = job.data or {}
-        return data.get("soft"), data.get("hard")
+        return data.get("soft", default), data.get("hard")
 
     def run(self, job: LeasedJob, control: JobControl) -> str | None:
         note(job, "start")

@@ -165,7 +165,7 @@ class Brief(ScriptHandler):
         super().__init__()
         self.wrong: list[BaseException] = []
 
-    def timeout(self, job: engine.LeasedJob) -> tuple[float | None, float | None]:
+    def timeout(self, job: engine.LeasedJob, default: float | None = None) -> tuple[float | None, float | None]:
         return (0.001, None) if job.seq % 2 else (None, None)
 
     def run(self, job: engine.LeasedJob, control: JobControl) -> str | None:

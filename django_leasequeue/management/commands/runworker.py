@@ -52,6 +52,7 @@ class Command(LeaseQueueCommand):
             ("ack-ms", float, "MS", "how long a result waits for others while the worker is busy"),
             ("max-jobs", int, "N", "stop after N jobs; with --processes each is replaced after N"),
             ("poll", float, "SECONDS", "seconds between polls without a notification, as a backstop"),
+            ("timeout", float, "SECONDS", "timeout of tasks that name none; 0 for none"),
             ("timeout-grace", float, "SECONDS", grace),
             ("drain-timeout", float, "SECONDS", "how long a stop waits for running jobs"),
             ("health-port", int, "PORT", "answer health probes on this port"),
