@@ -96,7 +96,6 @@ DROP FUNCTION leasequeue_job_id(bigint, text);
 
 DROP_READY_AT = "DROP FUNCTION leasequeue_ready_at(bigint, smallint, bigint)"
 
-# Their arguments need not be named: there is one function of each name. The second one calls the first by its number.
 DROP_ENQUEUE = "DROP FUNCTION leasequeue_enqueue; DROP FUNCTION leasequeue_add_task"
 
 # A job with its place. Leased jobs are looked for last: they are found by reading the live claims of their queue.

@@ -1,65 +1,33 @@
 """``leasequeue_enqueue``: a call from SQL writes what the same call in Python writes, or says why it does not."""
 
-import json
-from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from uuid import UUID
 
-import psycopg
 import pytest
 from django.db import connection, transaction
 from django.db.utils import DatabaseError
-from psycopg import sql
 
 from django_leasequeue import engine
-from django_leasequeue.engine import NewJob
-from django_leasequeue.engine.operation import Rows
-from django_leasequeue.exceptions import QueueBusy
+from django_leasequeue.conf.options import Settings
+from django_leasequeue.engine import NewJob, metadata
+from django_leasequeue.engine.limits import MAX_KEY_BYTES, MAX_SPAN_MS, MAX_TAG_BYTES, MAX_UNIQUE_BYTES
 from django_leasequeue.models import JobEvent, LiveJob, UniqueKey
-from django_leasequeue.tasks.api import TaskResultStatus
+from django_leasequeue.sql import function
+from django_leasequeue.tasks.api import TASK_MAX_PRIORITY, TaskResultStatus
 from django_leasequeue.testing import Harness
-from tests.engine.helpers import kept_waiting, kinds, open_transaction, own_connection, run
-from tests.support.waiting import eventually
+from tests.engine.helpers import kept_waiting, kinds, open_transaction, run
 from tests.tasks import samples
 from tests.tasks.helpers import claim, run_one
-from tests.worker.processes import TASKS, completed, starting
+from tests.tasks.sql_calls import LATER, enqueue, on
 
 pytestmark = pytest.mark.django_db
-ADD = "tests.tasks.samples.add"
-LATER = datetime(2040, 5, 6, 7, 8, 9, 120_000, UTC)
 
 
 @pytest.fixture(autouse=True)
 def _queues(db: None) -> None:
     for name in ("default", "python", "sql"):
         engine.run(engine.create(name, preset="django"))
-
-
-def call(task: str | None = ADD, payload: Any = None, **options: Any) -> tuple[sql.Composed, list[Any]]:
-    """The text and the parameters of a call in SQL; dicts are jsonb."""
-    given = {"task": task, "payload": payload, **options}
-    names = sql.SQL(", ").join(
-        sql.SQL("{} => %s::jsonb" if name in ("payload", "tags") else "{} => %s").format(sql.Identifier(name))
-        for name in given
-    )
-    values = [
-        json.dumps(value) if name in ("payload", "tags") and value is not None else value
-        for name, value in given.items()
-    ]
-    return sql.SQL("SELECT leasequeue_enqueue({})").format(names), values
-
-
-def enqueue(task: str | None = ADD, payload: Any = None, **options: Any) -> str:
-    text, values = call(task, payload, **options)
-    with connection.cursor() as cursor:
-        cursor.execute(text, values)
-        return str(cursor.fetchone()[0])
-
-
-def on(executor: engine.ConnectionExecutor, *given: Any, **options: Any) -> str:
-    found = executor.connection.execute(*call(*given, **options)).fetchone()
-    assert found is not None
-    return str(found[0])
 
 
 #: What differs between two calls: numbers, ids, and the times of the calls.
@@ -129,13 +97,50 @@ def test_nulls_are_defaults_and_a_task_without_arguments_needs_none() -> None:
     enqueue("tests.tasks.samples.echo", None, **dict.fromkeys(names))
     with connection.cursor() as cursor:
         cursor.execute("SELECT leasequeue_enqueue('tests.tasks.samples.echo')")
-    assert list(LiveJob.objects.values_list("data", "meta", "priority")) == [(None, None, 0)] * 2
+    assert list(LiveJob.objects.values_list("data", "meta", "rank")) == [(None, None, 0)] * 2
 
 
 def test_a_backend_and_a_project_are_those_that_it_names() -> None:
     engine.run(engine.create("default", project="acme"))
     enqueue(payload={"args": [1]}, backend="second", project="acme")
     assert LiveJob.objects.get(queue__project="acme").meta == {"backend": "second"}
+
+
+def test_the_worker_reads_what_codecs_would_have_written(settings: Any) -> None:
+    settings.LEASEQUEUE = {"TASK_CODECS": ["uuid"]}
+    found = UUID("0b0e2a1c-6f5c-4c86-9b1b-3c4f5a6b7c8d")
+    payload = {"args": [{"$uuid": str(found)}]}
+    result = samples.aecho.get_result(enqueue(samples.aecho.module_path, payload, max_attempts=1))
+    run_one()
+    assert samples.calls == [found]
+    assert result.args == [found]
+
+
+def test_its_bounds_are_those_of_python() -> None:
+    text = function("add_task")
+    bounds = [MAX_SPAN_MS, metadata.TAG_NAME, f"-100 AND {TASK_MAX_PRIORITY} ", f"> {metadata.MAX_TAGS}\n",
+              f"1 AND {MAX_UNIQUE_BYTES} ", f"1 AND {MAX_TAG_BYTES}\n", f"<= {MAX_KEY_BYTES} ",
+              f"> {Settings().MAX_PAYLOAD_BYTES} "]  # fmt: skip
+    assert [bound for bound in bounds if str(bound) not in text] == []
+
+
+def test_its_arguments_are_public() -> None:
+    ((found,),) = run("SELECT pg_get_function_arguments('leasequeue_enqueue'::regproc)")
+    assert found.split(", ") == [
+        "task text",
+        "payload jsonb DEFAULT '{}'::jsonb",
+        "queue_name text DEFAULT 'default'::text",
+        "priority integer DEFAULT 0",
+        "run_after timestamp with time zone DEFAULT NULL::timestamp with time zone",
+        "key text DEFAULT NULL::text",
+        "unique_for interval DEFAULT NULL::interval",
+        "unique_until text DEFAULT NULL::text",
+        "expires interval DEFAULT NULL::interval",
+        "tags jsonb DEFAULT NULL::jsonb",
+        "max_attempts integer DEFAULT NULL::integer",
+        "backend text DEFAULT 'default'::text",
+        "project text DEFAULT ''::text",
+    ]
 
 
 def test_it_is_a_part_of_the_callers_transaction() -> None:
@@ -253,7 +258,8 @@ def test_a_queue_that_is_missing_and_queues_that_hold_no_tasks() -> None:
     engine.run(engine.create("log", preset="topics", type="log"))
     engine.run(engine.create("capped", preset="django", cap_records=5))
     for name, project, state, said in [
-        ("gone", "", "42704", "There is no queue 'gone'."), ("default", "acme", "42704", "'default' in project 'acme'."),
+        ("gone", "", "42704", "There is no queue 'gone'."),
+        ("default", "acme", "42704", "There is no queue 'default' in project 'acme'."),
         ("log", "", "42809", "queue_name must be a queue without a cap; 'log' is a log."),
         ("capped", "", "42809", "'capped' is one with a cap."),
     ]:  # fmt: skip
@@ -261,64 +267,3 @@ def test_a_queue_that_is_missing_and_queues_that_hold_no_tasks() -> None:
             enqueue(queue_name=name, project=project)
         assert caught.value.__cause__.diag.sqlstate == state  # type: ignore[union-attr]
     assert not LiveJob.objects.exists()
-
-
-@pytest.mark.django_db(transaction=True)
-class TestADeletionOfItsQueue:
-    def test_waits_for_the_transaction_and_takes_its_job(self) -> None:
-        with open_transaction() as writer, own_connection() as deleter:
-            job, usual = on(writer, queue_name="sql"), deleter.fetch
-
-            def fetch(name: str, params: Mapping[str, Any]) -> Rows:
-                if name == "queue_writers":
-                    writer.connection.commit()
-                return usual(name, params)
-
-            deleter.fetch = fetch  # type: ignore[method-assign]
-            assert deleter.run(engine.delete("sql"))
-        assert not LiveJob.objects.filter(key=job).exists()
-        assert kinds(JobEvent.objects.values_list("seq", flat=True).distinct().get()) == ["enqueued", "cancelled"]
-
-    def test_is_refused_while_the_transaction_stays_open(self) -> None:
-        with open_transaction() as writer:
-            on(writer, queue_name="sql")
-            with pytest.raises(QueueBusy):
-                engine.run(engine.delete("sql"))
-            writer.connection.commit()
-        assert LiveJob.objects.count() == 1
-
-    @pytest.mark.parametrize("end", ["commit", "rollback"])
-    def test_keeps_a_call_waiting(self, end: str) -> None:
-        with open_transaction() as deleter:
-            deleter.run(engine.delete("sql"))
-            with kept_waiting(lambda other: on(other, queue_name="sql")) as answer:
-                getattr(deleter.connection, end)()
-            if end == "commit":
-                with pytest.raises(psycopg.errors.UndefinedObject, match="There is no queue 'sql'"):
-                    answer.result(60)
-            else:
-                assert samples.add.get_result(answer.result(60))
-        assert LiveJob.objects.count() == (end == "rollback")
-
-    def test_refuses_a_snapshot_that_still_shows_the_queue(self) -> None:
-        with open_transaction() as writer:
-            writer.connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-            writer.connection.execute("SELECT 1 FROM leasequeue_queue")
-            assert engine.run(engine.delete("sql"))
-            with pytest.raises(psycopg.errors.SerializationFailure):
-                on(writer, queue_name="sql")
-
-
-@pytest.mark.slow  # a worker process starts
-@pytest.mark.sample
-@pytest.mark.django_db(transaction=True)
-def test_it_wakes_a_worker_that_waits(subprocess_env: dict[str, str]) -> None:
-    with starting(subprocess_env) as start:
-        worker = start(*TASKS, "--queues", "default", "--poll", "600")
-        listens = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND mode = 'ShareLock'"
-        eventually(lambda: run(listens) != [(0,)], "it waits")
-        result = samples.add.get_result(enqueue(payload={"args": [20, 22]}))
-        eventually(lambda: result.outcome(), "it runs")
-        assert completed(result)
-        worker.ends()
-    assert result.return_value == 42

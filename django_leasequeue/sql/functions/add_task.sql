@@ -22,11 +22,10 @@ DECLARE
     new_rank int;
     new_flags int;
     new_expires timestamptz;
-    new_data text;
-    new_meta text;
     result_ttl bigint;
     queue record;
     holder record;
+    content record;
     refusal text;
 BEGIN
     refusal := CASE
@@ -74,14 +73,14 @@ BEGIN
         RAISE invalid_parameter_value USING MESSAGE = refusal,
             HINT = 'leasequeue_enqueue takes the options of task.using(): docs/how-to/enqueue-from-sql.md.';
     END IF;
-    SELECT jsonb_object_agg(p.key, p.value)::text INTO new_data FROM jsonb_each(in_payload) p
-    WHERE p.value NOT IN ('[]', '{}');
-    new_meta := NULLIF(jsonb_strip_nulls(jsonb_build_object('backend', NULLIF(in_backend, 'default'), '$tags', in_tags,
-        'run_after', regexp_replace(to_char(in_run_after AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US'),
-            '\.0{6}$', '') || '+00:00')), '{}')::text;
-    IF octet_length(concat(new_data, new_meta)) > 1048576 THEN
+    SELECT jsonb_object_agg(p.key, p.value) FILTER (WHERE p.value NOT IN ('[]', '{}'))::text::json AS data,
+        NULLIF(jsonb_strip_nulls(jsonb_build_object('backend', NULLIF(in_backend, 'default'), '$tags', in_tags,
+            'run_after', regexp_replace(to_char(in_run_after AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US'),
+                '\.0{6}$', '') || '+00:00')), '{}')::text::json AS meta,
+        NULL::bytea AS body INTO content FROM jsonb_each(in_payload) p;
+    IF {bytes(content)} > 1048576 THEN
         RAISE program_limit_exceeded USING MESSAGE = format('payload must have at most 1048576 bytes; it has %s.',
-            octet_length(concat(new_data, new_meta))), HINT = 'Keep large data in a table and enqueue its id.';
+            {bytes(content)}), HINT = 'Keep large data in a table and enqueue its id.';
     END IF;
 
     PERFORM set_config('search_path', c.relnamespace::regnamespace || ', pg_temp', true) FROM pg_class c
@@ -127,11 +126,11 @@ BEGIN
     new_rank := CASE queue.priority_order WHEN 'none' THEN 0 WHEN 'asc' THEN 1 ELSE -1 END
         * LEAST(GREATEST(in_priority, queue.priority_min), queue.priority_max);
     new_expires := moment + NULLIF(COALESCE(ttl, queue.ttl_ms), 0)::float8 * interval '1 ms';
-    INSERT INTO leasequeue_job AS j (seq, queue_id, created_at, expires_at, rank, generated, key, name, data, meta,
+    new_flags := {is_large(content)} + {RESULT_TTL} * (result_ttl IS NOT NULL)::int;
+    INSERT INTO leasequeue_job (seq, queue_id, created_at, expires_at, rank, generated, key, name, data, meta,
         result_ttl_ms, max_deliveries)
-    VALUES (number, queue.id, moment, new_expires, new_rank, true, new_id, in_task, new_data::json, new_meta::json,
-        result_ttl, in_max_attempts)
-    RETURNING {is_large(j)} + {RESULT_TTL} * (result_ttl IS NOT NULL)::int INTO new_flags;
+    VALUES (number, queue.id, moment, new_expires, new_rank, true, new_id, in_task, content.data, content.meta,
+        result_ttl, in_max_attempts);
     INSERT INTO leasequeue_queuerank (queue_id, rank) SELECT queue.id, new_rank WHERE NOT EXISTS (
         SELECT FROM leasequeue_queuerank k WHERE k.queue_id = queue.id AND k.rank = new_rank);
     IF queue.log_enqueued THEN

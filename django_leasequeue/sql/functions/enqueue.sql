@@ -1,6 +1,6 @@
 -- Purpose: enqueue a task from SQL, with the options of `task.using()` by their names: for triggers, psql and other
 --   languages. Names, order and defaults are public. The body is bound when it is made: it finds the function and the
---   table of its own install, whatever the caller's search path.
+--   table of its own install, whatever the caller's search path; add_task is dropped after it.
 -- Returns: the id of the task's result.
 CREATE FUNCTION leasequeue_enqueue(task text, payload jsonb DEFAULT '{}', queue_name text DEFAULT 'default',
     priority int DEFAULT 0, run_after timestamptz DEFAULT NULL, key text DEFAULT NULL,
