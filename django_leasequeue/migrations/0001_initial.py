@@ -96,6 +96,8 @@ DROP FUNCTION leasequeue_job_id(bigint, text);
 
 DROP_READY_AT = "DROP FUNCTION leasequeue_ready_at(bigint, smallint, bigint)"
 
+DROP_ENQUEUE = "DROP FUNCTION leasequeue_enqueue; DROP FUNCTION leasequeue_add_task"
+
 # A job with its place. Leased jobs are looked for last: they are found by reading the live claims of their queue.
 CREATE_LIVE_JOB = """
 CREATE VIEW leasequeue_livejob AS
@@ -1679,6 +1681,7 @@ class Migration(migrations.Migration):
         migrations.RunSQL(CREATE_TAGS_INDEX, DROP_TAGS_INDEX),
         migrations.RunSQL(frozen("job_id", 1) + frozen("id_numbers", 1) + frozen("keyed", 1), DROP_KEYED),
         migrations.RunSQL(frozen("ready_at", 1), DROP_READY_AT),
+        migrations.RunSQL(frozen("add_task", 1) + frozen("enqueue", 1), DROP_ENQUEUE),
         migrations.RunSQL(CREATE_LIVE_JOB, DROP_LIVE_JOB),
         migrations.RunSQL(CREATE_JOB_EVENT, DROP_JOB_EVENT),
         migrations.RunSQL(STORAGE, migrations.RunSQL.noop),

@@ -195,6 +195,35 @@ def test_figures_count_the_listeners_and_locks_of_one_install(queue_id: int) -> 
         listener.close()
 
 
+ENQUEUE = "SELECT {}.leasequeue_enqueue('tests.tasks.samples.add', '{{\"args\": [1]}}', 'mail', key => 'k')"
+
+
+@pytest.mark.parametrize("path", ["public", SCHEMA, "''"])
+def test_a_call_from_sql_is_for_the_install_whose_function_it_calls(path: str, queue_id: int) -> None:
+    with own("default") as caller, listening() as all_channels:
+        listener = Listener(SCHEMA)
+        watch = listener.watch([queue_id], lambda: None)
+        assert watch.wait_ready(60)
+        caller.connection.execute(f"SET search_path = {path}")
+        for alias, schema in {"default": "public", SCHEMA: SCHEMA}.items():
+            heard(alias, all_channels)
+            ids = [caller.connection.execute(ENQUEUE.format(schema)).fetchone() for _ in range(3)]
+            assert len(set(ids)) == 1
+            assert heard(alias, all_channels) == ({f"q{queue_id}"} if alias == SCHEMA else set())
+        watch.close()
+        listener.close()
+    assert [LiveJob.objects.using(alias).filter(queue=queue_id).count() for alias in BOTH] == [1, 1]
+
+
+def test_a_call_from_sql_follows_its_schema_under_another_name(queue_id: int) -> None:
+    with own("default") as caller, caller.connection.transaction(force_rollback=True):
+        caller.connection.execute(ENQUEUE.format(SCHEMA))
+        caller.connection.execute(f'ALTER SCHEMA {SCHEMA} RENAME TO "More tests"')
+        caller.connection.execute(ENQUEUE.replace("'k'", "'l'").format('"More tests"'))
+        found = caller.connection.execute('SELECT count(*) FROM "More tests".leasequeue_ready').fetchone()
+    assert found == (2,)
+
+
 def test_a_sealed_number_of_one_install_lets_no_reader_of_the_other_skip_a_record() -> None:
     """One process reads both, as one that serves tenants may; in the second an older number is not committed yet."""
     seals = log.Sealer()

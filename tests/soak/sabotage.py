@@ -117,7 +117,7 @@ SABOTAGES = (
     _sabotage("workers do not hear of a cancel", QUIET,
         ("sql/leases/leases_taken.sql", "pg_notify({channel.jobs}, 'l' || u.id)", "pg_notify('nobody', '')")),
     _sabotage("a unique key is free while its job waits", QUIET,
-        ("sql/jobs/unique_look.sql", "{key.WAITS} ELSE {key.HELD}", "{key.FREE} ELSE {key.FREE}")),
+        ("sql/parts/unique_holder.sql", "{key.WAITS} ELSE {key.HELD}", "{key.FREE} ELSE {key.FREE}")),
     _sabotage("a key is free again when its job has ended", QUIET,
         ("sql/jobs/key_taken.sql", "* (queue.dedup_until <> 'result_ttl'", "* (true")),
     _sabotage("a caller gets the answer of the job before", QUIET,

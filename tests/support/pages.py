@@ -14,7 +14,7 @@ def run_page(page: str, monkeypatch: pytest.MonkeyPatch, edit: Callable[[str], s
     """Run the Python of a page, blocks with ``file=a/b.py`` as that module; return the names of the others."""
     names: dict[str, Any] = {}
     for block in blocks(page):
-        if block.language == "shell":
+        if block.language in ("shell", "sql"):
             continue
         assert block.language == "python"
         where = names
