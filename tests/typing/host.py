@@ -143,7 +143,7 @@ async def fetch(url: str) -> int:
     return len(url)
 
 
-@task(timeout=30)
+@task(timeout=30, schedulable=True)
 async def fetch_more(url: str) -> int:
     return len(url)
 
