@@ -22,30 +22,25 @@ from ..reaper.declarations import PAGE, check, home_of, task_of, template_of
 from ..tasks.arguments import check_arguments
 
 TABLE = "django_celery_beat_periodictask"
+OUTCOMES = ("new", "there already", "not imported")
 #: The fields of a cron line, in its order.
 _FIELDS = ("minute", "hour", "day_of_month", "month_of_year", "day_of_week")
 #: Settings of a message broker, which nothing here replaces.
 _BROKER = ("exchange", "routing_key", "headers")
 #: A clocked time becomes a cron line, which has no year.
 _AHEAD = timedelta(days=365)
+#: An entry as ``LEASEQUEUE["RECURRING"]`` has it, and the names of what is left out.
+_Beat = tuple[dict[str, Any], list[str]]
 
 
 class Line(NamedTuple):
-    """An entry of beat, what it is here, and the outcome; ``kept``: it is a recurring task now, or was one before."""
+    """An entry of beat, what it is here, and the outcome: it begins with one of ``OUTCOMES``."""
 
     name: str
     task: str
     schedule: str
     timezone: str
     outcome: str
-    kept: bool
-
-
-class _Beat(NamedTuple):
-    """An entry as ``LEASEQUEUE["RECURRING"]`` has it, and the names of what is left out."""
-
-    given: dict[str, Any]
-    without: list[str]
 
 
 def move(using: str, renamed: Mapping[str, str], *, dry_run: bool = False) -> Iterator[Line]:
@@ -60,9 +55,9 @@ def move(using: str, renamed: Mapping[str, str], *, dry_run: bool = False) -> It
             found = check(name, given)
             shown = found.schedule, found.timezone
             left_out = f", without {', '.join(without)}" if without else ""
-            yield Line(name, task, *shown, _save(found._asdict(), dry_run=dry_run) + left_out, True)
+            yield Line(name, task, *shown, _save(found._asdict(), dry_run=dry_run) + left_out)
         except Exception as error:  # noqa: BLE001  (one that cannot be moved stops no other)
-            yield Line(name, task, *shown, f"not imported: {error}", False)
+            yield Line(name, task, *shown, f"not imported: {error}")
 
 
 def _entries(using: str) -> dict[str, Callable[[], _Beat]]:
@@ -112,7 +107,7 @@ def _of_row(row: dict[str, Any]) -> _Beat:
         given |= {"schedule": line, "timezone": "UTC", "times": 1, "until": at}
     else:
         raise InvalidOption(f"a solar schedule ({row['solar'] and row['solar']['event']}): there is none here.")
-    return _Beat(given, [name for name in _BROKER if row.get(name) not in (None, "", "{}")])
+    return given, [name for name in _BROKER if row.get(name) not in (None, "", "{}")]
 
 
 def _of_setting(entry: Mapping[str, Any]) -> _Beat:
@@ -134,7 +129,7 @@ def _of_setting(entry: Mapping[str, Any]) -> _Beat:
         given["schedule"] = timedelta(seconds=length) if isinstance(length, int | float) else length
         if not isinstance(given["schedule"], timedelta):
             raise InvalidOption(f"a schedule must be a crontab, seconds or a timedelta; it is {schedule!r}.")
-    return _Beat(given, sorted(options))
+    return given, sorted(options)
 
 
 def _cron(values: Sequence[Any], zone: Any) -> dict[str, str]:

@@ -50,12 +50,9 @@ class Command(LeaseQueueCommand):
             raise CommandError(f"--map takes OLD=NEW, two dotted paths; it is {wrong[0]!r}.")
         renamed = {old: new for old, _, new in (pair.partition("=") for pair in options["map"])}
         lines = list(celery_beat.move(options["database"], renamed, dry_run=options["dry_run"]))
-        self.stdout.write(table(("name", "task", "schedule", "zone", "outcome"), [line[:-1] for line in lines]))
-        left = sum(not line.kept for line in lines)
-        made = sum(line.outcome.startswith("new") for line in lines)
-        verb = "Would make" if options["dry_run"] else "Made"
-        known = len(lines) - made - left
-        self.stdout.write(f"{verb} {made} recurring tasks; {known} were there already; {left} were not imported.")
+        self.stdout.write(table(("name", "task", "schedule", "zone", "outcome"), lines))
+        counts = (f"{sum(line.outcome.startswith(way) for line in lines)} {way}" for way in celery_beat.OUTCOMES)
+        self.stdout.write(f"{', '.join(counts)}.{' Nothing was written.' if options['dry_run'] else ''}")
 
     def _jqueue(self, options: dict[str, Any]) -> None:
         act = jqueue_import.preview if options["dry_run"] else jqueue_import.move
