@@ -88,6 +88,21 @@ def test_one_that_ended_stays_ended_when_the_settings_are_synced(clock: Clock, s
     assert hours(clock, 3) == ["report"] * 2
 
 
+def test_one_that_follows_its_queue_to_another_database_keeps_its_end_and_its_runs(
+    far: str, clock: Clock, settings: Any
+) -> None:
+    settings.LEASEQUEUE = {"DATABASES": ["default", far], "ROUTER": "tests.reaper.recurring.test_recurring.by_name"}
+    made(times=2, jitter=5, phase=60, schedule="every hour", expires=900)
+    assert hours(clock, 1) == ["report"]
+    RecurringTask.objects.update(queue_name="bulk")
+    Looker().look()
+    assert not RecurringTask.objects.exists()
+    assert hours(clock, 3, Looker(far)) == ["report"]
+    row = RecurringTask.objects.using(far).get()
+    assert (row.runs, row.times, row.jitter, row.phase, row.expires) == (2, 2, 5, 60, 900)
+    assert row.ended_at is not None
+
+
 def test_the_status_says_that_it_ended_and_it_is_no_problem(clock: Clock) -> None:
     made(times=1)
     hours(clock, 3)
