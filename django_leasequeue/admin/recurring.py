@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 from zoneinfo import ZoneInfo
 
 from django import forms
@@ -18,10 +18,11 @@ from ..engine import clock, codec
 from ..exceptions import InvalidOption
 from ..models import Job, RecurringTask
 from ..reaper.concerns import BOUNDS, FAILED, recurring, recurring_problems
-from ..reaper.declarations import check, home_of, task_of, template_of
+from ..reaper.declarations import check, find_task, home_of, task_of, template_of
 from ..reaper.schedule import parse
 from ..reaper.ticks import DueTask, enqueue_due
 from ..tasks.arguments import check_arguments
+from ..tasks.lookup import schedulable_tasks
 from ..templatetags.leasequeue_admin import ago, link, moment
 from . import audit, pages, reading
 from .pages import JsonField, ListAdmin, column
@@ -31,22 +32,29 @@ TIMES = 10
 
 
 def _next_tick(task: RecurringTask) -> SafeString | str:
-    if not task.enabled:
+    if not task.enabled or task.ended_at:
         return ""
     at = task.next_tick_at
     return "not planned yet" if at is None else format_html("{} ({})", moment(at), ago(at))
 
 
-def next_times(schedule: str, timezone: str) -> SafeString:
+#: The fields that a preview of the next times reads.
+PREVIEWED = ("schedule", "timezone", "phase", "until")
+
+
+def next_times(schedule: str, timezone: str, phase: str, until: str) -> SafeString:
     """Return the next times of a schedule as a list, in its time zone; of one that cannot be read, why."""
     try:
-        plan, at, times = parse(schedule, timezone), clock.now(), []
-        for _ in range(TIMES):
+        plan, at = parse(schedule, timezone, int(phase) if phase.isdecimal() else 0), clock.now()
+        times: list[tuple[str, str, str]] = []
+        last = forms.DateTimeField(required=False).clean(until)
+        while len(times) < TIMES and not (last and plan.next(at) > last):
             at = plan.next(at)
             local = at.astimezone(ZoneInfo(timezone)).strftime("%a %Y-%m-%d %H:%M:%S %Z")
             times.append((at.isoformat(), local, ago(at)))
-    except InvalidOption as error:
-        return format_html('<p class="lq-note lq-note-error">{}</p>', str(error))
+    except (InvalidOption, forms.ValidationError) as error:
+        why = error.messages[0] if isinstance(error, forms.ValidationError) else error
+        return format_html('<p class="lq-note lq-note-error">{}</p>', why)
     line = '<li><time datetime="{}">{}</time> <small>{}</small></li>'
     return format_html('<ol class="lq-times">{}</ol>', format_html_join("", line, times))
 
@@ -58,10 +66,10 @@ class RecurringForm(forms.ModelForm):
         model = RecurringTask
         fields = [
             "name", "task", "schedule", "timezone", "args", "kwargs", "queue_name", "priority", "backend", "grace",
-            "enabled",
+            "until", "times", "phase", "jitter", "expires", "enabled",
         ]  # fmt: skip
         help_texts = {
-            "task": "dotted path of the function with @task",
+            "task": "dotted path of a function with @task(schedulable=True); superusers: of any with @task",
             "schedule": "a cron line (30 2 * * *), @hourly, @daily, @weekly, @monthly, @yearly, or: every 30 seconds",
             "timezone": "of a cron line, such as Europe/Berlin",
             "args": "JSON, a list",
@@ -70,11 +78,17 @@ class RecurringForm(forms.ModelForm):
             "priority": "empty: the task's own",
             "backend": "alias in TASKS; empty: the task's own",
             "grace": "seconds; a tick that is later is skipped. Empty: the interval, at most an hour",
+            "until": "no run is later: 2030-12-31 18:00",
+            "times": "how many runs at most, with those before; empty: no end",
+            "phase": "seconds by which the ticks of an interval are shifted",
+            "jitter": "seconds; each run is delayed by 0 to so many",
+            "expires": "seconds; a run that has not started by then is removed. Empty: the task's own",
             "enabled": "off: no ticks",
         }
-        field_classes = {"args": JsonField, "kwargs": JsonField}
+        field_classes = {"args": JsonField, "kwargs": JsonField, "until": forms.DateTimeField}
         widgets = {
-            "task": forms.TextInput({"class": "vTextField"}),
+            "until": forms.DateTimeInput({"class": "vTextField"}),
+            "task": forms.TextInput({"class": "vTextField", "list": "schedulable-tasks"}),
             **{name: forms.Textarea({"rows": 3, "spellcheck": "false"}) for name in ("args", "kwargs")},
         }
 
@@ -85,6 +99,8 @@ class RecurringForm(forms.ModelForm):
         if "timezone" in self.fields:  # its default is a function, so Django would compare with a hidden field
             self.fields["timezone"].show_hidden_initial = False
 
+    #: Whether the user may schedule any task, not only those with ``schedulable=True``.
+    any_task = False
     #: The database of its queue, where it is saved, and the job of a tick.
     home: str
     job: dict[str, Any] | None
@@ -93,13 +109,16 @@ class RecurringForm(forms.ModelForm):
         given = super().clean() or self.cleaned_data
         if self.errors:
             return given
-        given |= {name: empty for name, empty in (("args", []), ("kwargs", {})) if given.get(name) is None}
+        empty: dict[str, Any] = {"args": [], "kwargs": {}, "phase": 0, "jitter": 0}
+        given |= {name: value for name, value in empty.items() if given.get(name) is None}
         name = given.pop("name", self.instance.name)
         enqueued = (given["task"], given["backend"], given["queue_name"])
+        options = (*enqueued[1:], given["priority"], given["expires"])
         for field, checked in (
-            ("schedule", lambda: parse(given["schedule"], given["timezone"])),
+            ("schedule", lambda: parse(given["schedule"], given["timezone"], given["phase"])),
             (None, lambda: check(name, given)),
-            ("task", lambda: task_of(*enqueued, given["priority"])),
+            ("task", self._check_task),
+            ("task", lambda: task_of(given["task"], *options)),
             ("args", lambda: check_arguments(task_of(*enqueued), given["args"], given["kwargs"])),
         ):
             try:
@@ -109,13 +128,18 @@ class RecurringForm(forms.ModelForm):
                 return given
         here = reading.alias()
         args, kwargs = codec.dumps(given["args"]), codec.dumps(given["kwargs"])
-        self.job = template_of(given["task"], args, kwargs, given["backend"], given["queue_name"], given["priority"])
+        self.job = template_of(given["task"], args, kwargs, *options)
         self.home = home_of(*enqueued, otherwise=here, job=self.job)
         adding = self.instance.pk is None or self.home != here
         if adding and RecurringTask.objects.using(self.home).filter(name=name, service=self.instance.service).exists():
             words = f"The database {self.home}, where its queue is, has a recurring task of that name."
             self.add_error("name" if "name" in self.fields else None, words)
         return {**given, "name": name}
+
+    def _check_task(self) -> None:
+        path = self.cleaned_data["task"]
+        if not self.any_task and not getattr(find_task(path), "schedulable", False):
+            raise InvalidOption(f"Only superusers may schedule {path}: it has no @task(schedulable=True).")
 
 
 _SCHEDULE = '<span class="lq-mono">{}</span> <small>{}</small>'
@@ -145,7 +169,7 @@ class RecurringTaskAdmin(ListAdmin[RecurringTask]):
 
     def times(self, request: HttpRequest) -> HttpResponse:
         """The next times of a schedule, for the form, while it is typed."""
-        return HttpResponse(next_times(request.GET.get("schedule", ""), request.GET.get("timezone", "")))
+        return HttpResponse(next_times(*(request.GET.get(name, "") for name in PREVIEWED)))
 
     def get_fields(self, request: HttpRequest, obj: RecurringTask | None = None) -> Any:
         # Arguments may be secret: only those who may change them, or see payloads, see them.
@@ -160,19 +184,27 @@ class RecurringTaskAdmin(ListAdmin[RecurringTask]):
         return pages.allowed(request, "view_recurringtask", "add_recurringtask")
 
     def has_change_permission(self, request: HttpRequest, obj: RecurringTask | None = None) -> bool:
-        # A pause needs the permission to change alone; a changed task may run anything, so that needs both.
+        # A pause needs the permission to change alone; a changed task may run another, so that needs both.
         needed = ("view_recurringtask", "change_recurringtask", "add_recurringtask")
         return pages.allowed(request, *needed) and not (obj and obj.from_settings)
 
     def has_delete_permission(self, request: HttpRequest, obj: RecurringTask | None = None) -> bool:
         return pages.allowed(request, "view_recurringtask", "delete_recurringtask") and not (obj and obj.from_settings)
 
+    def get_form(
+        self, request: HttpRequest, obj: RecurringTask | None = None, change: bool = False, **kwargs: Any
+    ) -> type[RecurringForm]:
+        form = cast("type[RecurringForm]", super().get_form(request, obj, change, **kwargs))
+        form.any_task = request.user.is_superuser
+        return form
+
     def render_change_form(
         self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any
     ) -> HttpResponse:
         task = kwargs["obj"] or RecurringTask()
-        schedule = request.POST.get("schedule", task.schedule)
-        context["times"] = next_times(schedule, request.POST.get("timezone", task.timezone)) if schedule else ""
+        shown = [request.POST.get(name, str(getattr(task, name) or "")) for name in PREVIEWED]
+        context["times"] = next_times(*shown) if shown[0] else ""
+        context["schedulable"] = sorted(schedulable_tasks())
         context["declared"] = task.from_settings
         return super().render_change_form(request, context, *args, **kwargs)
 
@@ -230,6 +262,8 @@ class RecurringTaskAdmin(ListAdmin[RecurringTask]):
     def condition(self, task: RecurringTask) -> SafeString | str:
         if not task.enabled:
             return pages.badge("paused")
+        if task.ended_at:
+            return format_html("{} <small>{}</small>", pages.badge("record", "ended"), task.last_error)
         if task.last_error:
             return format_html("{} <small>{}</small>", pages.badge("failed", "not enqueued"), task.last_error)
         if (task.late or 0) > BOUNDS.late:
@@ -291,7 +325,7 @@ class RecurringTaskAdmin(ListAdmin[RecurringTask]):
 
 def _run(task: RecurringTask) -> str:
     args, kwargs, job = codec.dumps(task.args), codec.dumps(task.kwargs), task.template
-    call = (task.task, args, kwargs, task.backend, task.queue_name, task.priority)
+    call = (task.task, args, kwargs, task.backend, task.queue_name, task.priority, task.expires)
     made = enqueue_due(reading.alias(), DueTask(*call, None if job is None else codec.dumps(job)))
     return f"{task.name} was enqueued as {made}; its next tick stays."
 

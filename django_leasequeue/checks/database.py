@@ -190,7 +190,7 @@ def _recurring_rows(alias: str) -> Iterator[checks.CheckMessage]:
         return
     for row in RecurringTask.objects.using(alias).filter(enabled=True).order_by("name")[:1_000]:
         try:
-            parse(row.schedule, row.timezone)
+            parse(row.schedule, row.timezone, row.phase)
         except InvalidSchedule as error:
             yield checks.Warning(
                 f"The recurring task {row.name!r} in the database {alias!r} does not run: {error}",

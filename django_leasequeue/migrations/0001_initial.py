@@ -18,11 +18,13 @@ import django_leasequeue.models.recurring
 from . import frozen
 
 FOLLOW_RECURRING = """
-    IF (OLD.schedule, OLD.timezone, OLD.enabled) IS DISTINCT FROM (NEW.schedule, NEW.timezone, NEW.enabled) THEN
+    IF (OLD.schedule, OLD.timezone, OLD.phase, OLD.until, OLD.times, OLD.enabled)
+        IS DISTINCT FROM (NEW.schedule, NEW.timezone, NEW.phase, NEW.until, NEW.times, NEW.enabled) THEN
         NEW.next_tick_at := NULL;
+        NEW.ended_at := NULL;
     END IF;
-    IF (OLD.task, OLD.args, OLD.kwargs, OLD.backend, OLD.queue_name, OLD.priority)
-        IS DISTINCT FROM (NEW.task, NEW.args, NEW.kwargs, NEW.backend, NEW.queue_name, NEW.priority)
+    IF (OLD.task, OLD.args, OLD.kwargs, OLD.backend, OLD.queue_name, OLD.priority, OLD.expires)
+        IS DISTINCT FROM (NEW.task, NEW.args, NEW.kwargs, NEW.backend, NEW.queue_name, NEW.priority, NEW.expires)
         AND OLD.template IS NOT DISTINCT FROM NEW.template THEN
         NEW.template := NULL;
     END IF;
@@ -827,12 +829,19 @@ class Migration(migrations.Migration):
                 ("queue_name", models.CharField(blank=True, default="", max_length=255)),
                 ("priority", models.SmallIntegerField(blank=True, null=True)),
                 ("grace", models.PositiveIntegerField(blank=True, null=True)),
+                ("until", models.DateTimeField(blank=True, null=True)),
+                ("times", models.PositiveIntegerField(blank=True, null=True)),
+                ("phase", models.PositiveIntegerField(blank=True, db_default=0, default=0)),
+                ("jitter", models.PositiveIntegerField(blank=True, db_default=0, default=0)),
+                ("expires", models.PositiveIntegerField(blank=True, null=True)),
                 ("enabled", models.BooleanField(default=True)),
                 ("paused", models.BooleanField(default=False, editable=False)),
                 ("from_settings", models.BooleanField(default=False, editable=False)),
                 ("template", models.JSONField(editable=False, null=True)),
                 ("last_tick_at", models.DateTimeField(blank=True, null=True)),
                 ("next_tick_at", models.DateTimeField(blank=True, null=True)),
+                ("runs", models.PositiveIntegerField(db_default=0, default=0, editable=False)),
+                ("ended_at", models.DateTimeField(editable=False, null=True)),
                 ("last_seq", models.BigIntegerField(editable=False, null=True)),
                 ("last_error", models.TextField(default="", editable=False)),
                 ("failed_at", models.DateTimeField(editable=False, null=True)),
@@ -1399,7 +1408,9 @@ class Migration(migrations.Migration):
         migrations.AddIndex(
             model_name="recurringtask",
             index=models.Index(
-                condition=models.Q(("enabled", True)), fields=["next_tick_at"], name="leasequeue_recurring_next"
+                condition=models.Q(("enabled", True), ("ended_at__isnull", True)),
+                fields=["next_tick_at"],
+                name="leasequeue_recurring_next",
             ),
         ),
         migrations.AddConstraint(
@@ -1412,7 +1423,7 @@ class Migration(migrations.Migration):
                 name="follow",
                 sql=pgtrigger.compiler.UpsertTriggerSql(
                     func=FOLLOW_RECURRING,
-                    hash="e0364639b4e289f276eb8e84980613b7ce73760f",
+                    hash="5f83ab32f0e3fd8d5a45ed222f399feae1470a8d",
                     ignore_func_name="_pgtrigger_should_ignore",
                     operation="UPDATE",
                     pgid="pgtrigger_follow_5f18d",

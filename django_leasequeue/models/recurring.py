@@ -28,11 +28,13 @@ def service_name() -> str:
 
 #: A changed schedule begins now, and a changed call is compiled again, whoever changes the row.
 _FOLLOW = """
-    IF (OLD.schedule, OLD.timezone, OLD.enabled) IS DISTINCT FROM (NEW.schedule, NEW.timezone, NEW.enabled) THEN
+    IF (OLD.schedule, OLD.timezone, OLD.phase, OLD.until, OLD.times, OLD.enabled)
+        IS DISTINCT FROM (NEW.schedule, NEW.timezone, NEW.phase, NEW.until, NEW.times, NEW.enabled) THEN
         NEW.next_tick_at := NULL;
+        NEW.ended_at := NULL;
     END IF;
-    IF (OLD.task, OLD.args, OLD.kwargs, OLD.backend, OLD.queue_name, OLD.priority)
-        IS DISTINCT FROM (NEW.task, NEW.args, NEW.kwargs, NEW.backend, NEW.queue_name, NEW.priority)
+    IF (OLD.task, OLD.args, OLD.kwargs, OLD.backend, OLD.queue_name, OLD.priority, OLD.expires)
+        IS DISTINCT FROM (NEW.task, NEW.args, NEW.kwargs, NEW.backend, NEW.queue_name, NEW.priority, NEW.expires)
         AND OLD.template IS NOT DISTINCT FROM NEW.template THEN
         NEW.template := NULL;
     END IF;
@@ -56,6 +58,14 @@ class RecurringTask(models.Model):
     priority = models.SmallIntegerField(null=True, blank=True)
     #: Seconds after which a tick that was missed is skipped.
     grace = models.PositiveIntegerField(null=True, blank=True)
+    #: No tick is later; and it ends after so many runs.
+    until = models.DateTimeField(null=True, blank=True)
+    times = models.PositiveIntegerField(null=True, blank=True)
+    #: Seconds by which the ticks of an interval are shifted, and by which a run is delayed at most.
+    phase = models.PositiveIntegerField(default=0, db_default=0, blank=True)
+    jitter = models.PositiveIntegerField(default=0, db_default=0, blank=True)
+    #: Seconds after which a run that has not started is removed; ``None``: as the task says.
+    expires = models.PositiveIntegerField(null=True, blank=True)
     enabled = models.BooleanField(default=True)
     #: An operator has disabled it; the settings do not enable it.
     paused = models.BooleanField(default=False, editable=False)
@@ -64,6 +74,9 @@ class RecurringTask(models.Model):
     template = models.JSONField(null=True, editable=False)
     last_tick_at = models.DateTimeField(null=True, blank=True)
     next_tick_at = models.DateTimeField(null=True, blank=True)
+    #: Ticks that were enqueued; and when ``until`` or ``times`` ended the schedule.
+    runs = models.PositiveIntegerField(default=0, db_default=0, editable=False)
+    ended_at = models.DateTimeField(null=True, editable=False)
     #: The job of the last tick; ``None`` where the task's backend is not ours.
     last_seq = models.BigIntegerField(null=True, editable=False)
     last_job = SameNumber("leasequeue.Job", here="last_seq")
@@ -78,7 +91,11 @@ class RecurringTask(models.Model):
     class Meta:
         constraints = [models.UniqueConstraint(fields=["service", "name"], name="leasequeue_recurring_name")]
         indexes = [
-            models.Index(fields=["next_tick_at"], condition=Q(enabled=True), name="leasequeue_recurring_next"),
+            models.Index(
+                fields=["next_tick_at"],
+                condition=Q(enabled=True, ended_at__isnull=True),
+                name="leasequeue_recurring_next",
+            ),
         ]
         triggers = [
             LocalTrigger(name="follow", when=pgtrigger.Before, operation=pgtrigger.Update, func=_FOLLOW),

@@ -263,7 +263,7 @@ def recurring(using: str) -> QuerySet[RecurringTask]:
 
 def recurring_problems(using: str, bounds: Bounds = BOUNDS) -> list[str]:
     """Return the problems of recurring tasks in a database: a few of each kind."""
-    enabled = recurring(using).filter(enabled=True)
+    enabled = recurring(using).filter(enabled=True, ended_at=None)
     looked_at = enabled.filter(~Q(last_error="") | Q(late__gt=bounds.late) | Q(last_seq__isnull=False))
     tasks = list(looked_at.order_by(F("last_error").desc(), F("next_tick_at").asc(nulls_last=True))[:PAGE])
     failing = [task for task in tasks if task.last_error][:SHOWN]

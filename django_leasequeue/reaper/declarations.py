@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from django.db import ProgrammingError, connections, transaction
 from django.utils.module_loading import import_string
+from django.utils.timezone import is_aware
 
 from .. import conf
 from ..engine import DjangoExecutor, arrays, codec, task_modules
@@ -24,11 +25,17 @@ logger = logging.getLogger("django_leasequeue.reaper.recurring")
 
 TABLE = "leasequeue_recurringtask"
 #: The keys of a task in the settings.
-_KEYS = ("task", "schedule", "timezone", "args", "kwargs", "backend", "queue_name", "priority", "grace", "enabled")
+_KEYS = (
+    "task", "schedule", "timezone", "args", "kwargs", "backend", "queue_name", "priority", "grace", "until", "times",
+    "phase", "jitter", "expires", "enabled",
+)  # fmt: skip
 #: Rows of one page of a scan.
 PAGE = 1_000
-#: Seconds of the longest grace: a year.
-MAX_GRACE = 366 * 86_400
+#: A year in seconds, and the whole numbers that the other keys take: seconds, but for ``times``.
+_YEAR = 366 * 86_400
+_RANGES = {
+    "grace": (0, _YEAR), "times": (1, 2**31 - 1), "phase": (0, _YEAR), "jitter": (0, 86_400), "expires": (1, _YEAR),
+}  # fmt: skip
 
 
 class Declared(NamedTuple):
@@ -44,6 +51,11 @@ class Declared(NamedTuple):
     queue_name: str
     priority: int | None
     grace: int | None
+    until: datetime | None
+    times: int | None
+    phase: int
+    jitter: int
+    expires: int | None
     enabled: bool
 
 
@@ -64,6 +76,16 @@ class Synced(NamedTuple):
 def _text(what: str, value: Any, longest: int, *, empty: bool = False) -> str:
     if not isinstance(value, str) or not (value or empty) or len(value) > longest or "\x00" in value:
         raise InvalidOption(f"{what} must be a text of at most {longest} characters; it is {value!r}.")
+    return value
+
+
+def _number(key: str, value: Any) -> int | None:
+    low, high = _RANGES[key]
+    if isinstance(value, timedelta) and key != "times":
+        value = int(value.total_seconds())
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high):
+        what, other = ("an integer", "") if key == "times" else ("whole seconds", ", or a timedelta")
+        raise InvalidOption(f"{key} must be {what} from {low} to {high:,}{other}; it is {value!r}.")
     return value
 
 
@@ -90,11 +112,10 @@ def check(name: str, given: dict[str, Any]) -> Declared:
         if seconds != int(seconds):
             raise InvalidOption(f"schedule must be whole seconds; it is {schedule!r}.")
         schedule = f"every {int(seconds)} seconds"
-    grace = given.get("grace")
-    if isinstance(grace, timedelta):
-        grace = int(grace.total_seconds())
-    if grace is not None and (isinstance(grace, bool) or not isinstance(grace, int) or not 0 <= grace <= MAX_GRACE):
-        raise InvalidOption(f"grace must be whole seconds from 0 to {MAX_GRACE:,}, or a timedelta; it is {grace!r}.")
+    until = given.get("until")
+    if until is not None and not (isinstance(until, datetime) and is_aware(until)):
+        raise InvalidOption(f"until must be a datetime with a time zone; it is {until!r}.")
+    grace, times, phase, jitter, expires = (_number(key, given.get(key)) for key in _RANGES)
     found = Declared(
         name,
         _text("schedule", schedule, 128),
@@ -106,9 +127,14 @@ def check(name: str, given: dict[str, Any]) -> Declared:
         _text("queue_name", given.get("queue_name", ""), 255, empty=True),
         priority,
         grace,
+        until,
+        times,
+        phase or 0,
+        jitter or 0,
+        expires,
         enabled,
     )
-    parse(found.schedule, found.timezone)
+    parse(found.schedule, found.timezone, found.phase)
     return found
 
 
@@ -125,9 +151,11 @@ def find_task(path: str) -> Any:
     return found
 
 
-def task_of(path: str, backend: str = "", queue_name: str = "", priority: int | None = None) -> Any:
-    """Return the task of a recurring task, with its backend, queue and priority (empty: the task's own)."""
-    changes = {"backend": backend or None, "queue_name": queue_name or None, "priority": priority}
+def task_of(
+    path: str, backend: str = "", queue_name: str = "", priority: int | None = None, expires: int | None = None
+) -> Any:
+    """Return the task of a recurring task, with these options (empty: the task's own)."""
+    changes = {"backend": backend or None, "queue_name": queue_name or None, "priority": priority, "expires": expires}
     return find_task(path).using(**{key: value for key, value in changes.items() if value is not None})
 
 
@@ -223,7 +251,7 @@ def sync(using: str) -> Statements[Synced]:
     kept, made, changed = list[str](), list[str](), list[str]()
     for item in everywhere:
         target = (item.backend, item.queue_name)
-        job = _compile(item.name, item.task, item.args, item.kwargs, *target, item.priority)
+        job = _compile(item.name, item.task, item.args, item.kwargs, *target, item.priority, item.expires)
         if home_of(item.task, *target, otherwise=conf.settings.DATABASE, job=job) != using:
             continue
         if item.name in theirs:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import logging
-import threading
 import time
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, NamedTuple
+from zlib import crc32
 
 import psycopg
-from django.db import connections
 
 from ..engine import ConnectionExecutor, codec
 from ..engine.clock import span
@@ -19,9 +18,10 @@ from ..engine.outage import Outage, passes
 from ..engine.pool import connect
 from ..engine.queues import routing
 from ..engine.rows import number_of
-from ..exceptions import InvalidOption, LeaseQueueError
+from ..exceptions import InvalidOption
 from .declarations import PAGE, home_of
 from .duty import DutyRun
+from .host_code import HostCode, HostCodeError, NotReturned
 from .leader import NotLeading, Term
 from .schedule import Schedule, is_tick, newest, parse
 from .ticks import DueTask, ElsewhereTask, Tick, cut, enqueue_elsewhere, job_of, skip, take_ticks
@@ -36,79 +36,12 @@ GRACE = timedelta(hours=1)
 AGAIN = timedelta(minutes=5)
 #: Ticks of one transaction.
 BATCH = 100
-#: Seconds for which a duty waits at each call of ``HostCode.ask``, and after which it waits no longer.
-WAIT, PATIENCE = 0.2, 8.0
-#: Concurrent calls of the host's code; seconds after which an unfetched result is dropped.
-MOST_CALLS, FORGOTTEN = 20, 60.0
 #: Columns of a task that moves to another database.
 _CARRIED = (
     "service", "name", "schedule", "timezone", "task", "args", "kwargs", "backend", "queue_name", "priority", "grace",
-    "enabled", "paused", "from_settings", "template", "created_at", "last_tick_at", "next_tick_at",
+    "until", "times", "phase", "jitter", "expires", "runs", "enabled", "paused", "from_settings", "template",
+    "created_at", "last_tick_at", "next_tick_at",
 )  # fmt: skip
-
-
-class HostCodeError(LeaseQueueError):
-    """An error of the host's code, ``SystemExit`` included."""
-
-
-class NotReturned(HostCodeError):
-    """The host's code has not returned yet. ``late``: the duty no longer waits for it."""
-
-    def __init__(self, message: str, *, late: bool) -> None:
-        super().__init__(message)
-        self.late = late
-
-
-class HostCode:
-    """Calls of the host's code by key, each in its own thread, since it may never return."""
-
-    def __init__(self) -> None:
-        self._calls: dict[Hashable, _Call] = {}
-
-    def ask(self, key: Hashable, function: Callable[[], Any]) -> Any:
-        """Return the function's value; ``HostCodeError``: it raised; ``NotReturned``: ask again with the key."""
-        call = self._calls.get(key)
-        if call is None:
-            self._make_room()
-            call = self._calls[key] = _Call(function)
-        since = time.monotonic() - call.began
-        if not call.returned.wait(WAIT if since < PATIENCE else 0):
-            raise NotReturned(f"Its code has not returned for {since:.0f} s.", late=since >= PATIENCE)
-        del self._calls[key]
-        if call.error is not None:
-            raise HostCodeError(f"{type(call.error).__name__}: {call.error}") from call.error
-        return call.value
-
-    def _make_room(self) -> None:
-        now = time.monotonic()
-        for key, call in list(self._calls.items()):
-            if call.returned.is_set() and now - call.began > FORGOTTEN:
-                del self._calls[key]
-        if len(self._calls) >= MOST_CALLS:
-            raise NotReturned(
-                f"It was not called, because the code of {MOST_CALLS} others has not returned.", late=True
-            )
-
-
-class _Call:
-    """A call, with its value or error once it has ``returned``."""
-
-    def __init__(self, function: Callable[[], Any]) -> None:
-        self.began = time.monotonic()
-        self.returned = threading.Event()
-        self.value: Any = None
-        self.error: BaseException | None = None
-        self._function = function
-        threading.Thread(target=self._run, name="leasequeue-host", daemon=True).start()
-
-    def _run(self) -> None:
-        try:
-            self.value = self._function()
-        except BaseException as error:  # noqa: BLE001  (a module may raise SystemExit when it is imported)
-            self.error = error
-        finally:
-            connections.close_all()
-            self.returned.set()
 
 
 class _Line(NamedTuple):
@@ -122,12 +55,16 @@ class _Line(NamedTuple):
     next_tick_at: datetime | None
     last_tick_at: datetime | None
     grace: int | None
+    until: datetime | None
+    phase: int
+    jitter: int
     task: str
     args_json: str
     kwargs_json: str
     backend: str
     queue_name: str
     priority: int | None
+    expires: int | None
     job_json: str | None
     enabled: bool
 
@@ -139,7 +76,11 @@ class _Line(NamedTuple):
     @property
     def due(self) -> DueTask:
         call = self.task, self.args_json, self.kwargs_json, self.backend, self.queue_name, self.priority
-        return DueTask(*call, self.job_json)
+        return DueTask(*call, self.expires, self.job_json)
+
+    def delay(self, tick: datetime) -> int:
+        """Return by how many ms a run is late on purpose: the same number whoever computes it."""
+        return crc32(f"{self.name} {tick.isoformat()}".encode()) % (self.jitter * 1_000 + 1)
 
 
 class RecurringDuty:
@@ -208,7 +149,7 @@ class RecurringDuty:
             home = self._home(duty_run, line)
             if home != duty_run.alias:
                 return self._move(duty_run, line, home)
-            return line.enabled and self._act(duty_run, line, parse(line.schedule, line.timezone))
+            return line.enabled and self._act(duty_run, line, parse(line.schedule, line.timezone, line.phase))
         except InvalidOption as error:
             if (line.id, str(error)) not in self._logged:
                 self._logged.add((line.id, str(error)))
@@ -251,13 +192,15 @@ class RecurringDuty:
 
     def _act(self, duty_run: DutyRun, line: _Line, schedule: Schedule) -> bool:
         due, now = line.next_tick_at, line.now
-        following = schedule.next(now)
+        coming = schedule.next(now)
+        following = None if line.until is not None and coming > line.until else coming
         if due is None or due > now or not is_tick(schedule, due):
-            if following == due:
+            if due is not None and following == due:
                 return False
             duty_run.fetch("recurring_plan", {"id": line.id, "before": due, "next_tick_at": following})
             return True
-        tick = Tick(line.id, line.name, newest(schedule, due, now), following)
+        at = newest(schedule, due, now if line.until is None else min(now, line.until))
+        tick = Tick(line.id, line.name, at, following, delay=line.delay(at))
         grace = min(schedule.next(tick.at) - tick.at, GRACE) if line.grace is None else timedelta(seconds=line.grace)
         if now - tick.at > grace:
             late = f"it was {span(now - tick.at)} late, and its grace is {span(grace)}."
@@ -316,7 +259,7 @@ class RecurringDuty:
         """Enqueue a task by its own backend; one that does not answer is asked again at the next duty_run."""
         seq, failure = None, ""
         try:
-            seq = number_of(self._code.ask(task, partial(enqueue_elsewhere, task.due)))
+            seq = number_of(self._code.ask(task, partial(enqueue_elsewhere, task.due, task.delay)))
         except NotReturned as error:
             if not error.late:
                 self._waits = True

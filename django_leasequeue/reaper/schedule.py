@@ -37,9 +37,9 @@ class CronsimMissing(InvalidSchedule):
 
 
 class Interval:
-    """Ticks at every multiple of its seconds since 1970-01-01 UTC, so every process computes the same."""
+    """Ticks ``phase`` seconds after every multiple of its seconds since 1970-01-01 UTC: every process agrees."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, phase: int = 0) -> None:
         match = _EVERY.match(text)
         self._seconds = int(match[1] or 1) * _UNITS[match[2].lower()] if match else 0
         if not 1 <= self._seconds <= _LONGEST:
@@ -47,11 +47,14 @@ class Interval:
                 "schedule must be an interval like 'every 30 seconds' (minutes, hours, days), from a second to a year;"
                 f" it is {text!r}."
             )
+        if not 0 <= phase < self._seconds:
+            raise InvalidSchedule(f"phase must be less than the {self._seconds} seconds of {text!r}; it is {phase}.")
+        self._phase = phase
 
     def next(self, after: datetime) -> datetime:
         """Return the first tick after ``after`` (aware), in UTC."""
-        number = int(after.timestamp() // self._seconds) + 1
-        return datetime.fromtimestamp(number * self._seconds, UTC)
+        number = int((after.timestamp() - self._phase) // self._seconds) + 1
+        return datetime.fromtimestamp(number * self._seconds + self._phase, UTC)
 
 
 class Cron:
@@ -91,7 +94,7 @@ Schedule = Interval | Cron
 
 
 @lru_cache(maxsize=1_000)
-def parse(text: str, timezone: str = "UTC") -> Schedule:
+def parse(text: str, timezone: str = "UTC", phase: int = 0) -> Schedule:
     """Return the schedule of a text: a cron line of five fields (or six, seconds first), or an interval."""
     if not isinstance(text, str) or not 0 < len(text) <= MAX_LENGTH:
         raise InvalidSchedule(f"schedule must be a text of at most {MAX_LENGTH} characters; it is {text!r}.")
@@ -100,7 +103,11 @@ def parse(text: str, timezone: str = "UTC") -> Schedule:
     except (KeyError, ValueError, TypeError, OSError) as error:
         raise InvalidSchedule(f"timezone must be a name like 'UTC' or 'Europe/Berlin'; it is {timezone!r}.") from error
     text = text.strip()
-    return Interval(text) if text.lower().startswith("every") else Cron(text, zone)
+    if text.lower().startswith("every"):
+        return Interval(text, phase)
+    if phase:
+        raise InvalidSchedule(f"phase belongs to an interval like 'every 5 minutes'; {text!r} is a cron line.")
+    return Cron(text, zone)
 
 
 def is_tick(schedule: Schedule, moment: datetime) -> bool:

@@ -58,6 +58,7 @@ class RecurringLine:
     late: float | None
     service: str
     last_error: str
+    ended_at: datetime | None
 
 
 @dataclass(frozen=True, slots=True)

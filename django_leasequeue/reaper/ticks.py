@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from django.db import transaction
 
-from ..engine import DjangoExecutor, arrays, codec
+from ..engine import DjangoExecutor, arrays, clock, codec
 from ..engine.jobs.template import enqueue_template, enqueue_templates
 from .declarations import task_of, template_of
 from .duty import MAX_ERROR
@@ -23,17 +23,19 @@ class DueTask(NamedTuple):
     backend: str
     queue_name: str
     priority: int | None
+    expires: int | None
     job_json: str | None = None
 
 
 class Tick(NamedTuple):
-    """A due tick: its task, its time, the next tick; and the job if the task's row has none."""
+    """A due tick: its task, its time, the next one (``None``: none); the job if the task's row has none; ms to wait."""
 
     task_id: int
     name: str
     at: datetime
-    following: datetime
+    following: datetime | None
     job: dict[str, Any] | None = None
+    delay: int = 0
 
 
 class ElsewhereTask(NamedTuple):
@@ -42,6 +44,7 @@ class ElsewhereTask(NamedTuple):
     task_id: int
     name: str
     due: DueTask
+    delay: int
 
 
 #: Fences a transaction: it commits only while its leader leads.
@@ -59,9 +62,11 @@ def enqueue_due(alias: str, due: DueTask) -> str:
     return enqueue_elsewhere(due) if job is None else DjangoExecutor(alias).run(enqueue_template(job))[1]
 
 
-def enqueue_elsewhere(due: DueTask) -> str:
-    """Enqueue a task by its backend; return the id of its result."""
-    task = task_of(due.task, due.backend, due.queue_name, due.priority)
+def enqueue_elsewhere(due: DueTask, delay: int = 0) -> str:
+    """Enqueue a task by its backend, ``delay`` ms later; return the id of its result."""
+    task = task_of(due.task, due.backend, due.queue_name, due.priority, due.expires)
+    if delay:
+        task = task.using(run_after=clock.now() + timedelta(milliseconds=delay))
     return str(task.enqueue(*codec.loads(due.args_json), **codec.loads(due.kwargs_json)).id)
 
 
@@ -83,13 +88,14 @@ def take_ticks(
         jobs = [
             tick.job if (due := taken[tick.task_id]).job_json is None else codec.loads(due.job_json) for tick in mine
         ]
+        jobs = [job and _delayed(job, tick.delay) for job, tick in zip(jobs, mine, strict=True)]
         made = executor.run(enqueue_templates([job for job in jobs if job is not None]))
         numbers = iter(made)
         seqs = [None if job is None else next(numbers)[0] for job in jobs]
         if mine:
             executor.fetch("recurring_ticked", {**_columns(mine), "seqs": arrays.integers(seqs), "error": ""})
     elsewhere = [
-        ElsewhereTask(tick.task_id, tick.name, taken[tick.task_id])
+        ElsewhereTask(tick.task_id, tick.name, taken[tick.task_id], tick.delay)
         for tick, job in zip(mine, jobs, strict=True)
         if job is None
     ]
@@ -103,6 +109,12 @@ def skip(alias: str, tick: Tick, why: str, fence: Fence = lambda executor: None)
         fence(executor)
         if executor.fetch("recurring_take", _columns([tick])):
             executor.fetch("recurring_ticked", {**_columns([tick]), "seqs": arrays.integers([None]), "error": cut(why)})
+
+
+def _delayed(template: dict[str, Any], delay: int) -> dict[str, Any]:
+    """Return a template whose job starts ``delay`` ms later, and expires later by as much."""
+    later = {"delay_ms": delay, **{name: ms + delay for name, ms in template["job"].items() if name == "ttl_ms"}}
+    return {**template, "job": {**template["job"], **later}} if delay else template
 
 
 def cut(error: str) -> str:

@@ -19,6 +19,7 @@ class TaskOptions(CallOptions, total=False):
 
     atomic: bool
     isolate: bool
+    schedulable: bool
     autoretry_for: Exceptions | None
     dont_retry_for: Exceptions
 
@@ -105,6 +106,8 @@ def task(
             followed by another attempt.
         tags: names and values to find its jobs by, at most 16; what a job enqueues while it runs inherits them.
         ignore_result: what it returns is not kept, and need not be JSON: its value is ``None``, for the next step, too.
+
+        schedulable: users of the admin who are no superusers may schedule it, see ``RecurringTask``.
 
     Raises:
         InvalidTask: a value is not allowed.

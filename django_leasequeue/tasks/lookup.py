@@ -6,7 +6,7 @@ A name is the only way from a job to code that runs.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, fields
 from datetime import datetime, timedelta
@@ -54,6 +54,15 @@ def find_task(path: str | None) -> Task[..., Any]:
     raise TaskNotFound(
         f"{path!r} is not a task but {type(found).__name__}: only functions decorated with @task are run."
     )
+
+
+def schedulable_tasks() -> Iterator[str]:
+    """Yield the names of the schedulable tasks in modules that this process has imported."""
+    for module in list(task_modules.declared):
+        with suppress(ImportError):  # one that was imported under another name
+            for found in vars(import_module(module)).values():
+                if isinstance(found, LeaseQueueTask) and found.schedulable:
+                    yield found.module_path
 
 
 def _import(path: str) -> tuple[Any, list[str]]:

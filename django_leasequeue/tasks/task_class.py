@@ -78,6 +78,7 @@ class LeaseQueueTask(Twins, GenericTask[P, T], Generic[P, T]):
     autoretry_for: tuple[type[BaseException], ...] | None = None
     dont_retry_for: tuple[type[BaseException], ...] = ()
     ignore_result: bool = False
+    schedulable: bool = False
     tags: dict[str, Any] | None = field(default=None, hash=False)
 
     run_delay: timedelta | None = field(default=None, repr=False, compare=False)
@@ -119,9 +120,9 @@ class LeaseQueueTask(Twins, GenericTask[P, T], Generic[P, T]):
         Args:
             run_after: not before this time; seconds and a timedelta count from the enqueue, of a step of a workflow
                 from the end of those before it.
-            options: those of ``@task`` but for ``takes_context``, ``atomic``, ``isolate``, ``autoretry_for`` and
-                ``dont_retry_for``. ``key`` is a text in which braces mean nothing, or a function; ``tags`` are added to
-                those that the task has.
+            options: those of ``@task`` but for ``takes_context``, ``atomic``, ``isolate``, ``schedulable``,
+                ``autoretry_for`` and ``dont_retry_for``. ``key`` is a text in which braces mean nothing, or a
+                function; ``tags`` are added to those that the task has.
 
         Raises:
             InvalidTask: a value is not allowed; or ``backoff`` is a function, which only ``@task`` takes.
@@ -215,7 +216,7 @@ def _checked(task: LeaseQueueTask[..., Any]) -> dict[str, Any]:
         isinstance(attempts, bool) or not isinstance(attempts, int) or not 1 <= attempts < 2**31
     ):
         raise InvalidTask(f"max_attempts must be a whole number from 1; it is {attempts!r}.")
-    for name in ("ignore_result", "isolate"):
+    for name in ("ignore_result", "isolate", "schedulable"):
         if not isinstance(getattr(task, name), bool):
             raise InvalidTask(f"{name} must be true or false; it is {getattr(task, name)!r}.")
     found: dict[str, Any] = {}

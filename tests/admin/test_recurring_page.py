@@ -22,6 +22,7 @@ client = pytest.fixture(lambda: signed_in("view_recurringtask", "change_recurrin
 
 REPORT = "tests.reaper.recurring.tasks.report"
 PLACED = "tests.reaper.recurring.tasks.placed"
+PRIVATE = "tests.reaper.recurring.tasks.private"
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
 
 
@@ -95,7 +96,7 @@ def test_a_paused_task_does_not_run_until_it_goes_on(clock: Clock, client: Clien
 class TestForm:
     NEW: ClassVar = {
         "name": "night", "task": REPORT, "schedule": "30 2 * * *", "timezone": "Europe/Berlin", "args": '["night"]',
-        "kwargs": "", "queue_name": "", "priority": "", "backend": "", "enabled": "on",
+        "kwargs": "", "queue_name": "", "priority": "", "backend": "", "phase": "0", "jitter": "0", "enabled": "on",
     }  # fmt: skip
 
     @pytest.fixture
@@ -136,11 +137,41 @@ class TestForm:
         ({"schedule": "61 * * * *"}, "is not a schedule"), ({"timezone": "Mars/Olympus"}, "timezone must be a name"),
         ({"task": "no.such.task"}, "is not below the installed apps"), ({"task": PLACED}, "cannot be called so"),
         ({"args": "{}"}, "args must be a list"), ({"kwargs": "[1"}, "not JSON: Expecting ',' delimiter: line 1"),
+        ({"jitter": "86401"}, "jitter must be whole seconds from 0 to 86,400"), ({"times": "0"}, "times must be"),
+        ({"phase": "1"}, "phase belongs to an interval"), ({"until": "soon"}, "Enter a valid date/time."),
+        ({"task": "tests.reaper.recurring.tasks.private"}, "Only superusers may schedule"),
         ({"backend": "nowhere"}, "nowhere"), ({"queue_name": "a\x00b"}, "Null characters"),
     ])  # fmt: skip
     def test_what_cannot_run_is_refused(self, clock: Clock, editor: Client, fields: dict[str, str], words: str) -> None:
         assert words in self.save(editor, **fields)
         assert (RecurringTask.objects.count(), OperatorAction.objects.count()) == (0, 0)
+
+    def test_a_superuser_may_schedule_any_task_and_others_are_offered_the_schedulable_ones(
+        self, clock: Clock, editor: Client, admin_client: Client
+    ) -> None:
+        offered = Page(editor.get(admin_url("recurringtask_add")).content.decode())
+        names = {attrs["value"] for tag, attrs in offered.tags if tag == "option" and "." in (attrs["value"] or "")}
+        assert {REPORT, PLACED} <= names
+        assert PRIVATE not in names
+        assert "was added" in self.save(admin_client, task=PRIVATE, args="[]")
+        task = RecurringTask.objects.get()
+        assert "Only superusers may schedule" in self.save(editor, task, task=PRIVATE, args="[]", schedule="@hourly")
+        assert "is paused" in act(editor, task, "pause"), "a pause runs nothing"
+
+    def test_an_end_phase_jitter_and_expiry_are_saved_and_the_end_is_shown(self, clock: Clock, editor: Client) -> None:
+        given = {"until": "2030-01-01 14:00", "times": "2", "phase": "60", "jitter": "0", "expires": "300"}
+        assert "was added" in self.save(editor, schedule="every hour", timezone="UTC", **given)
+        task = RecurringTask.objects.get()
+        assert (task.until, task.times, task.phase) == (NOON + timedelta(hours=2), 2, 60)
+        for _ in range(4):
+            tick()
+            clock.advance(hours=1)
+        assert "night ended" in shown(editor)
+        job = StoredJob.objects.latest("pk")
+        assert job.expires_at - job.created_at == timedelta(minutes=5)
+        assert "was changed" in self.save(editor, task, schedule="every hour", **{**given, "until": "", "times": "4"})
+        tick()
+        assert "night ended" not in shown(editor)
 
     def test_it_is_saved_where_its_queue_is(self, far: str, clock: Clock, editor: Client, settings: Any) -> None:
         settings.LEASEQUEUE = {"DATABASES": ["default", far], "ROUTER": "tests.reaper.recurring.test_recurring.by_name"}
@@ -167,6 +198,10 @@ class TestForm:
         url = admin_url("recurringtask_times")
         found = editor.get(url, {"schedule": "every 2 hours", "timezone": "UTC"}).content.decode()
         assert (found.count("<li>"), "14:00:00 UTC</time> <small>in 2 h" in found) == (10, True)
+        half_past = {"schedule": "every 2 hours", "timezone": "UTC", "phase": "1800", "until": "2030-01-01 16:00"}
+        found = editor.get(url, half_past).content.decode()
+        assert (found.count("<li>"), "12:30:00 UTC" in found, "14:30:00 UTC" in found) == (2, True, True)
+        assert "Enter a valid date/time." in editor.get(url, {**half_past, "until": "soon"}).content.decode()
         assert "is not a schedule" in editor.get(url, {"schedule": "<x>", "timezone": "UTC"}).content.decode()
         assert signed_in("view_job", name="stranger").get(url).status_code == 403
 

@@ -143,7 +143,7 @@ async def fetch(url: str) -> int:
     return len(url)
 
 
-@task(timeout=30, timeout_grace=5, deadline=timedelta(hours=1))
+@task(timeout=30, timeout_grace=5, deadline=timedelta(hours=1), schedulable=True)
 async def fetch_more(url: str) -> int:
     return len(url)
 

@@ -132,7 +132,9 @@ class Command(LeaseQueueCommand):
             for each in found.workers
         ]
         self._list("Workers", worker_columns, workers)
-        ticks = [(*_TICKS(each), "" if each.enabled else "off") for each in found.recurring]
+        ticks = [
+            (*_TICKS(each), "off" if not each.enabled else "ended" if each.ended_at else "") for each in found.recurring
+        ]
         self._list("Recurring", ("name", "service", "schedule", "zone", "last", "next", ""), ticks)
         if found.limits:
             columns = ("name", "allows", "keys", "waiting", "slots taken")

@@ -2,15 +2,16 @@
 "use strict";
 (() => {
     const place = document.querySelector("[data-lq-times]");
-    const fields = ["schedule", "timezone"].map((name) => document.querySelector(`[name=${name}]`));
+    const names = ["schedule", "timezone", "phase", "until"];
+    const fields = names.map((name) => document.querySelector(`[name=${name}]`));
     if (!place || fields.includes(null)) return;
     let timer = 0;
     let asked = 0;
     const show = async () => {
-        const [schedule, timezone] = fields.map((field) => field.value.trim());
+        const given = fields.map((field) => [field.name, field.value.trim()]);
         const number = ++asked;
-        if (!schedule) return;
-        const answer = await fetch(`${place.dataset.lqTimes}?${new URLSearchParams({ schedule, timezone })}`);
+        if (!given[0][1]) return;
+        const answer = await fetch(`${place.dataset.lqTimes}?${new URLSearchParams(given)}`);
         const text = answer.ok ? await answer.text() : "";
         if (number !== asked || !text) return;
         place.replaceChildren(...new DOMParser().parseFromString(text, "text/html").body.childNodes);

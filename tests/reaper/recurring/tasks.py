@@ -3,14 +3,19 @@
 from django_leasequeue.tasks import Limit, task
 
 
-@task
+@task(schedulable=True)
 def report(*args: object, **kwargs: object) -> None:
     """Takes anything."""
 
 
-@task(queue_name="elsewhere", priority=5)
+@task(queue_name="elsewhere", priority=5, schedulable=True)
 def placed() -> None:
     """Has a queue and a priority of its own."""
+
+
+@task
+def private() -> None:
+    """May be scheduled by code and superusers only."""
 
 
 def plain() -> None:

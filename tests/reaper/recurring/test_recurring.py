@@ -84,7 +84,7 @@ def test_one_run_per_tick_however_many_look_at_the_same_time(clock) -> None:
     row, following = RecurringTask.objects.get(), NOON + timedelta(hours=2)
 
     def taken(at: datetime) -> bool:
-        job = job_of(DueTask(row.task, '["report"]', "{}", "", "", None))
+        job = job_of(DueTask(row.task, '["report"]', "{}", "", "", None, None))
         return bool(take_ticks("default", [Tick(row.pk, row.name, at, at + timedelta(hours=1), job)])[0])
 
     assert not taken(NOON + timedelta(hours=1)), "who comes second"

@@ -9,6 +9,7 @@ from django.db import connection
 
 from django_leasequeue.engine.pool import connect
 from django_leasequeue.models import RecurringTask, StoredJob
+from django_leasequeue.reaper import host_code
 from django_leasequeue.reaper import recurring as duty
 from django_leasequeue.reaper.ticks import take_ticks
 from django_leasequeue.tasks.api import BaseTaskBackend
@@ -40,7 +41,7 @@ class Elsewhere(BaseTaskBackend):
 def elsewhere(settings: Any, monkeypatch: pytest.MonkeyPatch) -> type[Elsewhere]:
     settings.TASKS = {**settings.TASKS, "elsewhere": {"BACKEND": f"{__name__}.Elsewhere", "QUEUES": []}}
     monkeypatch.setattr(Elsewhere, "calls", [])
-    monkeypatch.setattr(duty, "WAIT", 0.01)
+    monkeypatch.setattr(host_code, "WAIT", 0.01)
     answers.clear()
     return Elsewhere
 
@@ -121,7 +122,7 @@ def test_a_backend_that_does_not_answer_stops_no_tick_and_is_said(clock, elsewhe
     looker = Looker()
     looker.look()
     clock.advance(minutes=1)
-    monkeypatch.setattr(duty, "PATIENCE", PATIENCE)
+    monkeypatch.setattr(host_code, "PATIENCE", PATIENCE)
     assert looker.look() == ["fine"]
     eventually(lambda: looker.look() and "hangs" in errors(), "it is said")
     assert "has not returned" in errors()["hangs"]
@@ -152,14 +153,14 @@ def test_a_module_that_does_not_return_at_its_import_stops_no_tick_and_is_said(c
 
     real = duty.job_of
     monkeypatch.setattr(duty, "job_of", lambda due: imports(due) if due.task == "slow" else real(due))
-    monkeypatch.setattr(duty, "WAIT", 0.01)
+    monkeypatch.setattr(host_code, "WAIT", 0.01)
     made("slow", "every minute", task="slow")
     made("fine", "every minute")
     looker = Looker()
     looker.look()
     clock.advance(minutes=1)
     with monkeypatch.context() as patch:
-        patch.setattr(duty, "PATIENCE", PATIENCE)
+        patch.setattr(host_code, "PATIENCE", PATIENCE)
         assert looker.look() == ["fine"]
         eventually(lambda: looker.look() and "slow" in errors(), "it is said")
     assert errors()["slow"].startswith("Its code has not returned for")
@@ -170,18 +171,18 @@ def test_a_module_that_does_not_return_at_its_import_stops_no_tick_and_is_said(c
 
 
 def test_calls_that_do_not_return_are_bounded(monkeypatch) -> None:
-    monkeypatch.setattr(duty, "WAIT", 0.0)
+    monkeypatch.setattr(host_code, "WAIT", 0.0)
     going = threading.Event()
-    code = duty.HostCode()
-    for number in range(duty.MOST_CALLS):
-        with pytest.raises(duty.NotReturned):
+    code = host_code.HostCode()
+    for number in range(host_code.MOST_CALLS):
+        with pytest.raises(host_code.NotReturned):
             code.ask(number, lambda: going.wait(30))
-    with pytest.raises(duty.NotReturned, match="the code of 20 others has not returned") as raised:
+    with pytest.raises(host_code.NotReturned, match="the code of 20 others has not returned") as raised:
         code.ask("one more", lambda: 1)
     assert raised.value.late
     going.set()
-    monkeypatch.setattr(duty, "FORGOTTEN", 0.0)
+    monkeypatch.setattr(host_code, "FORGOTTEN", 0.0)
     eventually(lambda: all(call.returned.is_set() for call in code._calls.values()), "they have returned")
     time.sleep(0.001)
-    monkeypatch.setattr(duty, "WAIT", 30.0)
+    monkeypatch.setattr(host_code, "WAIT", 30.0)
     assert code.ask("one more", lambda: 1) == 1
