@@ -14,6 +14,7 @@ from .canvas import Workflow, chain, chord, group
 from .context import LeaseQueueContext, aemit, current, emit, step
 from .decorator import task
 from .exceptions import ContextNotRestored, FailForGood, ResultNotSerializable, RetryLater, TaskNotFound
+from .pausing import apause, aresume, pause, resume
 from .signature import Outcome, Signature
 from .starting import CurrentWorkflow, acurrent_workflow, current_workflow
 from .task_class import LeaseQueueTask
@@ -38,6 +39,8 @@ __all__ = [
     "acurrent_workflow",
     "aemit",
     "aget_workflow_result",
+    "apause",
+    "aresume",
     "chain",
     "chord",
     "current",
@@ -45,6 +48,8 @@ __all__ = [
     "emit",
     "get_workflow_result",
     "group",
+    "pause",
+    "resume",
     "step",
     "task",
 ]
