@@ -15,8 +15,7 @@ from .api import Task, task_backends
 def pause(task: Task[..., Any] | str, *, project: str | None = None) -> bool:
     """Let no further job of a task start, in any queue and database of its project; running ones go on.
 
-    It is enqueued as before, and workers give its jobs back without counting a delivery. In a transaction of the
-    caller the pause begins when that commits.
+    In a transaction of the caller the pause begins when that commits.
 
     Args:
         task: the task, or its import path.
@@ -37,11 +36,7 @@ async def apause(task: Task[..., Any] | str, *, project: str | None = None) -> b
 
 
 def resume(task: Task[..., Any] | str, *, project: str | None = None) -> bool:
-    """End the pause of a task: the jobs that were given back are due at once. Return False if it is not paused.
-
-    Raises:
-        InvalidOption: this is no task and no path.
-    """
+    """End the pause of a task; see ``pause``. Return False if it is not paused."""
     return run(_change(resume_task, task, project))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, Literal, TypedDict
 
 from asgiref.sync import sync_to_async
@@ -11,20 +12,17 @@ from rest_framework.request import Request
 
 from ...engine import audit
 from ...engine.jobs.operators import change_task
-from ...engine.jobs.pausing import MAX_NAME_BYTES, MOST, list_paused
+from ...engine.jobs.pausing import MAX_NAME_BYTES, list_paused
 from ...engine.pool import patiently
 from ...engine.queues import routing
 from ..access import READ, WRITE
 from ..errors import ApiError
+from ..fields import Json
 from ..schema import Parameter
 from .deadletters import Moment, ReadView, endpoint, shown
 
-_NAME = Parameter(
-    "task",
-    {"type": "string", "minLength": 1, "maxLength": MAX_NAME_BYTES, "pattern": r"^[^\u0000/]+$"},
-    "The import path of the task, such as `shop.tasks.send_receipt`.",
-    where="path",
-)
+_SCHEMA: Json = {"type": "string", "minLength": 1, "maxLength": MAX_NAME_BYTES, "pattern": r"^[^\u0000/]+$"}
+_NAME = Parameter("task", _SCHEMA, "The import path of the task, such as `shop.tasks.pay`.", where="path")
 
 
 class PausedRow(TypedDict):
@@ -36,7 +34,7 @@ class PausedRow(TypedDict):
 class PausedTasks(TypedDict):
     """The paused tasks, by name."""
 
-    paused_tasks: Annotated[list[PausedRow], f"At most {MOST:,}."]
+    paused_tasks: Annotated[list[PausedRow], "All of the default database, at most 1,000."]
 
 
 class TaskChanged(TypedDict):
@@ -47,15 +45,13 @@ class TaskChanged(TypedDict):
     changed: Annotated[bool, "False: it was so before."]
 
 
+def _check(view: ReadView) -> None:
+    if view.access.prefixes:
+        raise ApiError(403, "forbidden", "A key with prefixes may not steer tasks: ask for one without.")
+
+
 class PausedTasksView(ReadView):
-    @endpoint(
-        "listPausedTasks",
-        "List paused tasks",
-        tag="tasks",
-        scopes=[READ],
-        description="Those of the default database. Tasks belong to no topic: not for keys with prefixes.",
-        answers={200: PausedTasks},
-    )
+    @endpoint("listPausedTasks", "List paused tasks", tag="tasks", scopes=[READ], answers={200: PausedTasks})
     async def get(self, request: Request) -> HttpResponse:
         _check(self)
         found = await self.run(list_paused(self.project))
@@ -64,28 +60,13 @@ class PausedTasksView(ReadView):
 
 class PausedTaskView(ReadView):
     http_method_names = ["put", "delete"]
+    _says = partial(endpoint, tag="tasks", scopes=[READ, WRITE], answers={200: TaskChanged}, parameters=[_NAME])
 
-    @endpoint(
-        "pauseTask",
-        "Pause a task",
-        tag="tasks",
-        scopes=[READ, WRITE],
-        description="No further job of it starts; running ones go on. The audit says which key did it.",
-        answers={200: TaskChanged},
-        parameters=[_NAME],
-    )
+    @_says("pauseTask", "Pause a task", description="No further job of it starts. The audit says which key did it.")
     async def put(self, request: Request, task: str) -> HttpResponse:
         return await self._change("pause", task)
 
-    @endpoint(
-        "resumeTask",
-        "Resume a task",
-        tag="tasks",
-        scopes=[READ, WRITE],
-        description="Its jobs start again. The audit says which key did it.",
-        answers={200: TaskChanged},
-        parameters=[_NAME],
-    )
+    @_says("resumeTask", "Resume a task", description="Its jobs start again. The audit says which key did it.")
     async def delete(self, request: Request, task: str) -> HttpResponse:
         return await self._change("resume", task)
 
@@ -102,8 +83,3 @@ class PausedTaskView(ReadView):
             # A thread of this request alone opened it under ASGI, where no signal of a request's end may come.
             if not self.runner.threaded and not connections[using].in_atomic_block:
                 connections[using].close()
-
-
-def _check(view: ReadView) -> None:
-    if view.access.prefixes:
-        raise ApiError(403, "forbidden", "A key with prefixes may not steer tasks: ask for one without.")
