@@ -1,6 +1,7 @@
 """Signals of the life of a job. Receivers are called robustly: one that raises is logged and changes nothing.
 
-Each carries ``queue`` (name or id), ``project``, ``seq``, ``key`` and ``name``, and the arguments named beside it.
+Each carries ``queue`` (name or id), ``project``, ``seq``, ``key`` and ``name``, and the arguments named beside it. The
+sender of ``started``, ``completed``, ``failing`` and ``failed`` is the task, where the job is one; else it is ``None``.
 Inside a transaction they are sent at its commit; after ``set_autocommit(False)``, when autocommit is on again.
 """
 
@@ -42,9 +43,9 @@ def about(job: LeasedJob, project: str) -> dict[str, Any]:
     return {"queue": job.queue, "project": project, "seq": job.seq, "key": job.key, "name": job.name}
 
 
-def send(signal: Signal, **info: Any) -> None:
+def send(signal: Signal, sender: Any = None, **info: Any) -> None:
     """Send ``signal`` robustly; log errors of receivers."""
-    for receiver, answer in signal.send_robust(sender=None, **info):
+    for receiver, answer in signal.send_robust(sender=sender, **info):
         if isinstance(answer, Exception):
             logger.error("A receiver of a job signal raised: %r", receiver, exc_info=answer)
 

@@ -85,6 +85,9 @@ class JobFlag(IntFlag):
     RATED = 256
     #: It is suspended, and keeps the slot of its limit.
     KEEPS_SLOT = 512
+    #: Its worker gave it back for a time and did not start it: its task is paused, or not found there. The highest
+    #: flag, so that an index finds those above the others.
+    PUT_OFF = 1024
 
     #: The flags that a claim takes over from its jobs.
     OF_CLAIM = REPLY | RESULT_TTL | DEAD_LETTER | FAILED | SUSPECT | FLOW

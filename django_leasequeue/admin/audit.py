@@ -87,6 +87,7 @@ _KINDS = (
     ("_key", "key", "name"),
     ("_limit", "limit", "limit"),
     ("_recurring", "recurring task", "name"),
+    ("_task", "task", "name"),
     ("_workflow", "workflow", "name"),
     ("_worker", "worker", "node"),
     ("emit", "event", "event"),

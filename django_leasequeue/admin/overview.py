@@ -17,6 +17,7 @@ from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.urls import URLPattern, path
 
 from ..engine import clock
+from ..engine.jobs.pausing import list_paused
 from ..engine.queues.stats import Counts, Totals, counts_by_id
 from ..reaper import concerns
 from . import pages, rates, reading, taskpage
@@ -130,6 +131,7 @@ class OverviewAdmin(pages.ReadOnly, pages.PageAdmin[Overview]):
             *(concerns.Concern("error", text) for text in recurring),
             *(concern for line in lines for concern in line["concerns"]),
             *concerns.of_workers(workers),
+            *(concerns.of_paused(reading.read(list_paused(size=PAGE))) if pages.allowed(request, "view_job") else ()),
         ]
         context: dict[str, Any] = {
             "cards": [(*card, urls[card[0]]) for card in _depths(totals, counts)],
@@ -166,9 +168,10 @@ class TaskAdmin(pages.ReadOnly, pages.PageAdmin[Task]):
 
     def get_urls(self) -> list[URLPattern]:
         names = ("leasequeue_tasks", "leasequeue_task_changelist")
+        act = path("one/act/", self.act_view(partial(taskpage.act, self)), name="leasequeue_task_act")
         page = self.view(self.tasks, self.permission, takes=("range", "sort"))
         one = self.view(partial(taskpage.show, self), self.permission, takes=("name", "range"))
-        return [*(path("", page, name=name) for name in names), path("one/", one, name="leasequeue_task")]
+        return [*(path("", page, name=name) for name in names), path("one/", one, name="leasequeue_task"), act]
 
     def tasks(self, request: HttpRequest) -> HttpResponse:
         chosen, sort = request.GET.get("range", "1 h"), request.GET.get("sort", "runs")

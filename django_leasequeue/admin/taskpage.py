@@ -9,14 +9,19 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from django.conf import settings
+from django.contrib import messages
+from django.db import transaction
 from django.http import Http404, HttpRequest, HttpResponse
 
 from .. import conf
+from ..engine.jobs.pausing import list_paused, pause_task, resume_task
 from ..engine.operation import Statements, operation
+from ..exceptions import InvalidOption
 from ..metrics import charts
 from ..models import RecurringTask
+from ..tasks.api import task_backends
 from ..tasks.lookup import find_task
-from . import pages, rates, reading
+from . import audit, pages, rates, reading
 
 #: Errors that the page names.
 _CAUSES = 10
@@ -32,11 +37,15 @@ class _Times(NamedTuple):
 
 
 class Code(NamedTuple):
-    """Where a task's function is: its file and line, the address of that (empty: none), and the name of its limit."""
+    """Where a task's function is: its file and line, the address of that (empty: none).
+
+    Also the name of its limit, and the project of its backend.
+    """
 
     place: str
     url: str
     limit: str
+    project: str
 
 
 def code_of(name: str) -> Code | None:
@@ -48,7 +57,8 @@ def code_of(name: str) -> Code | None:
         shown = path.relative_to(base) if path.is_relative_to(base) else path
         limit = getattr(task, "limit", None)
         url = (conf.settings.ADMIN.SOURCE or "").replace("{path}", shown.as_posix()).replace("{line}", str(line))
-        return Code(f"{shown}:{line}", url, limit.name if limit else "")
+        project = task_backends[task.backend].config.project  # type: ignore[attr-defined]
+        return Code(f"{shown}:{line}", url, limit.name if limit else "", project)
     return None
 
 
@@ -122,6 +132,32 @@ def show(admin: pages.PageAdmin[Any], request: HttpRequest) -> HttpResponse:
         "limit_url": admin.url_or_none("leasequeue_limit_changelist", q=code.limit) if code and code.limit else None,
         "schedules": list(schedules[:20]),
         "causes": reading.read_log(_read_errors(name, reach)),
+        "project": code.project if code else "",
+        "pauses": (pauses := reading.read(list_paused(name=name))),
+        "paused": any(each.project == (code.project if code else "") for each in pauses),
     }
     crumbs = [("Tasks", "leasequeue_tasks")]
     return admin.page(request, "task.html", context, title=f"Task {name}", crumbs=crumbs)
+
+
+_ACTIONS = dict.fromkeys(("pause", "resume"), "pause_task")
+
+
+def act(admin: pages.PageAdmin[Any], request: HttpRequest) -> HttpResponse:
+    """Pause or resume the task ``name`` of ``project``: a POST with ``action``."""
+    action = pages.action_of(request, _ACTIONS, "view_job")
+    name, project = request.POST.get("name", ""), request.POST.get("project", "")
+    try:
+        with transaction.atomic(using=reading.alias()):
+            if action == "pause":
+                done = reading.run(pause_task(name, project=project, by=request.user.get_username()))
+            else:
+                done = reading.run(resume_task(name, project=project))
+            if done:
+                audit.record(request, f"{action}_task", project=project, detail={"name": name})
+    except InvalidOption as error:
+        messages.error(request, str(error))
+        return admin.redirect("leasequeue_tasks")
+    after = "none of its jobs starts" if action == "pause" else "its jobs start again"
+    messages.success(request, f"{name} is {action}d: {after}.")
+    return admin.redirect("leasequeue_task", name=name)

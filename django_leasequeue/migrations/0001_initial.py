@@ -1148,6 +1148,21 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
+            name="PausedTask",
+            fields=[
+                ("id", models.BigAutoField(primary_key=True, serialize=False)),
+                ("project", models.TextField(blank=True, default="")),
+                ("name", models.TextField(db_collation="C")),
+                ("paused_at", models.DateTimeField()),
+                ("paused_by", models.TextField(blank=True, default="")),
+            ],
+            options={
+                "default_permissions": (),
+                "permissions": [("pause_task", "Can pause and resume tasks")],
+                "constraints": [models.UniqueConstraint(fields=("project", "name"), name="leasequeue_pausedtask_name")],
+            },
+        ),
+        migrations.CreateModel(
             name="OperatorAction",
             fields=[
                 ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),

@@ -279,4 +279,10 @@ class Migration(migrations.Migration):
                 name="leasequeue_delayed_cut_off",
             ),
         ),
+        migrations.AddIndex(
+            model_name="delayed",
+            index=models.Index(
+                condition=models.Q(("flags__gte", 1024)), fields=["seq"], name="leasequeue_delayed_put_off"
+            ),
+        ),
     ]

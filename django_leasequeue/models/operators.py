@@ -233,6 +233,25 @@ class BulkOperation(ReadOnlyModel):
         return self.state in ACTIVE
 
 
+class PausedTask(ReadOnlyModel):
+    """A task whose jobs do not start: workers give them back until it is resumed."""
+
+    instead = {"create": "tasks.pause()", "delete": "tasks.resume()"}
+    says = "paused task {0.name}"
+
+    id = models.BigAutoField(primary_key=True)
+    project = models.TextField(default="", blank=True)
+    name = models.TextField(db_collation="C")
+    paused_at = models.DateTimeField()
+    #: The user who did it; empty: the host's own code.
+    paused_by = models.TextField(default="", blank=True)
+
+    class Meta:
+        default_permissions = ()
+        permissions = [("pause_task", "Can pause and resume tasks")]
+        constraints = [models.UniqueConstraint(fields=["project", "name"], name="leasequeue_pausedtask_name")]
+
+
 class OperatorAction(models.Model):
     """One line of the audit, never changed.
 

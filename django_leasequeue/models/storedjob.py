@@ -223,6 +223,10 @@ class Delayed(ReadOnlyModel):
             models.Index(fields=["queue", "tag"], name="leasequeue_delayed_tag", condition=Q(tag__isnull=False)),
             # Jobs that others before them in their workflow cut off: few, and shown with what ended.
             models.Index(fields=["seq"], name="leasequeue_delayed_cut_off", condition=Q(available_at__gte=CUT_OFF)),
+            # Jobs that workers gave back unstarted: those of a task that is resumed become due.
+            models.Index(
+                fields=["seq"], name="leasequeue_delayed_put_off", condition=Q(flags__gte=int(JobFlag.PUT_OFF))
+            ),
         ]
 
 

@@ -13,6 +13,7 @@ from django.db.models.functions import Coalesce
 from ..engine import arrays, clock
 from ..engine.clock import span
 from ..engine.dead.filter import DeadFilter
+from ..engine.jobs.pausing import PausedTask
 from ..engine.limits import WORKER_LEASE
 from ..engine.operation import Statements, operation
 from ..engine.queues.stats import Counts, counts_by_id
@@ -235,6 +236,16 @@ def of_workers(workers: Iterable[Worker]) -> list[Concern]:
                 text = f"Worker {worker.node} {what} and starts nothing else: it has no process of its own for it."
                 alone.append(Concern("warning", text, None, job["queue"], job["seq"]))
     return [*gone[:20], *alone[:20]]
+
+
+def of_paused(paused: list[PausedTask]) -> list[Concern]:
+    """Return the concerns about paused tasks."""
+    found = []
+    for each in paused:
+        of, by = (f" {word} {name}" if name else "" for word, name in (("of", each.project), ("by", each.paused_by)))
+        text = f"The task {each.name}{of} has been paused{by} for {span(each.seconds)}: none of its jobs starts."
+        found.append(Concern("warning", text))
+    return found
 
 
 def seconds_since(field: str) -> Func:

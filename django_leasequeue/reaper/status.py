@@ -10,12 +10,14 @@ from .. import engine
 from ..engine import ConnectionExecutor, partitions
 from ..engine.epoch import above_horizon
 from ..engine.flow.figures import MAX_LIMITS, allows, list_limits
+from ..engine.jobs.pausing import list_paused
 from ..engine.pool import connect
 from ..models import Worker
 from .concerns import (
     BOUNDS,
     Bounds,
     Concern,
+    of_paused,
     of_queues,
     of_server,
     of_workers,
@@ -138,6 +140,7 @@ def read_status(using: str, *, project: str = "", size: int = 50, bounds: Bounds
         problems = [
             *of_server(leader, oldest, pid, application or None, above, bounds),
             *of_workers(workers),
+            *of_paused(executor.run(list_paused(size=size))),
         ]
         problems += [Concern("error", text) for text in recurring_problems(using, bounds)]
         if log.in_default:

@@ -21,6 +21,7 @@ from .exceptions import (
     RetryLater,
     TaskNotFound,
 )
+from .pausing import apause, aresume, pause, resume
 from .signature import Outcome, Signature
 from .starting import CurrentWorkflow, acurrent_workflow, current_workflow
 from .task_class import LeaseQueueTask
@@ -46,6 +47,8 @@ __all__ = [
     "acurrent_workflow",
     "aemit",
     "aget_workflow_result",
+    "apause",
+    "aresume",
     "chain",
     "chord",
     "current",
@@ -53,6 +56,8 @@ __all__ = [
     "emit",
     "get_workflow_result",
     "group",
+    "pause",
+    "resume",
     "step",
     "task",
 ]

@@ -106,9 +106,9 @@ class Announcer:
 
     def _tell_started(self, entry: TaskEntry, job: LeasedJob, control: JobControl) -> Body[None]:
         if job_signals.started.receivers:
-            send = partial(job_signals.started.asend_robust, sender=None)
-            about = {**job_signals.about(job, self._project), "job": job, "node": control.node}
-            yield either(partial(job_signals.send, job_signals.started, **about), partial(send, **about))
+            about = {"sender": entry.task, **job_signals.about(job, self._project), "job": job, "node": control.node}
+            sending = partial(job_signals.send, job_signals.started, **about)
+            yield either(sending, partial(job_signals.started.asend_robust, **about))
         if started.has_receivers():
             yield started.sending(entry.sender, self.result(entry, job, TaskResultStatus.RUNNING))
         elif started.is_logged():
@@ -143,7 +143,8 @@ class Announcer:
                 more = {"result": None if result_json is None else codec.loads(result_json)}
             elif ending == "failing":
                 more["available_at"] = available_at
-            job_signals.send(_OURS[ending], **job_signals.about(job, self._project), job=job, **more)
+            sender = None if entry is None else entry.task
+            job_signals.send(_OURS[ending], sender, **job_signals.about(job, self._project), job=job, **more)
         if ending == "failing" or entry is None:
             return
         level, status = _FINISHED[ending]

@@ -18,6 +18,7 @@ from ..notify.listener import YIELD_GIL
 from .coroutines import CoroutinePool
 from .leases import FLOW, RATED, SUSPECT
 from .link import DatabaseLink, read_strays, until_due
+from .paused import PausedTasks
 from .queue_names import QueueNames
 from .starts import RatedStarts, SuspectIsolation
 from .state import WorkerState
@@ -58,6 +59,7 @@ class Fetcher:
         self._isolation = SuspectIsolation(state, self._start)
         self.link = DatabaseLink(state.options.database, "claim", state.node, state.outage)
         self._queues = QueueNames(state, self.link)
+        self._paused = PausedTasks(state, self.link, coroutines)
         self._ahead = min(state.options.concurrency, state.options.prefetch)
         self._measured = (time.monotonic(), 0)
         #: Whether the first claim has been answered.
@@ -80,7 +82,8 @@ class Fetcher:
         try:
             self._subscribe()
             while not self._state.draining.is_set():
-                self._queues.refresh()
+                if self._queues.refresh() and self._state.runs_tasks and (ahead := self._paused.read()):
+                    self._hand_over(ahead)
                 self._step()
         finally:
             for entry in (self._watch, self._subscription):
@@ -89,7 +92,8 @@ class Fetcher:
             self.link.close()
 
     def _subscribe(self) -> None:
-        # A new queue sends a notification on the jobs' channel. So does a cancel: jobs claimed ahead must not start.
+        # A new queue sends a notification on the jobs' channel, and so does the pause of a task, or its end. So does a
+        # cancel: jobs claimed ahead must not start.
         def on_event(payload: str | None) -> None:
             if payload is None:  # notifications may be missing
                 self._state.taken.update({job.queue_id for job in list(self._state.held.values())})
@@ -240,6 +244,8 @@ class Fetcher:
         if state.draining.is_set():
             state.give_back(jobs, unstarted=True)
             return
+        if self._paused.since:
+            jobs = self._paused.sort_out(jobs)
         if state.isolates() or not any(job.flags & SUSPECT for job in jobs):
             self._start(jobs)
             return

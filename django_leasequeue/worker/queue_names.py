@@ -44,11 +44,14 @@ class QueueNames:
         self.names: list[str] = []
         self.ids: list[int] = []
 
-    def refresh(self) -> None:
-        """Read the list again if it is some seconds old or may miss a queue made without a notification."""
+    def refresh(self) -> bool:
+        """Read the list again if it is some seconds old or may miss a queue made without a notification.
+
+        Return whether it was read.
+        """
         now = time.monotonic()
         if now - self.read_at < REREAD and not self.unheard:
-            return
+            return False
         # Before the list is read: a notification meanwhile lets the next call read again.
         self.read_at, self._notified = now, self._state.notifications_arrive()
         options = self._state.options
@@ -66,6 +69,7 @@ class QueueNames:
         self.names = [name for name in (wanted or found) if name in found]
         self.ids = [found[name] for name in self.names]
         self._state.queues = self.names
+        return True
 
     @property
     def unheard(self) -> bool:

@@ -12,9 +12,20 @@ from django.db import DatabaseError, connection
 from django_leasequeue import engine
 from django_leasequeue.engine import Failure, LimitValues, NewJob, Node
 from django_leasequeue.engine.dead.bulkoperation import change_operation
+from django_leasequeue.engine.jobs.pausing import pause_task
 from django_leasequeue.http.access import create_key, revoke_key, rotate_key
 from django_leasequeue.management.commands.leasequeue_dlq import Command as DlqCommand
-from django_leasequeue.models import ApiKey, BulkOperation, Limit, LiveJob, OperatorAction, Queue, RecurringTask, Worker
+from django_leasequeue.models import (
+    ApiKey,
+    BulkOperation,
+    Limit,
+    LiveJob,
+    OperatorAction,
+    PausedTask,
+    Queue,
+    RecurringTask,
+    Worker,
+)
 from tests.admin.letters import bury, give_back, graves, start, worker
 from tests.admin.pages import admin_url, boss, look
 from tests.engine.helpers import claim, one, put
@@ -108,6 +119,12 @@ DEEDS = [
     Deed("pause", lambda p: p.post("queue_act", p.queue, action="pause")),
     Deed("resume", lambda p: p.post("queue_act", p.queue, action="resume"),
          before=lambda p: engine.run(engine.pause("work"))),
+    Deed("pause_task", lambda p: p.post("task_act", action="pause", name="shop.tasks.pay")),
+    Deed("resume_task", lambda p: p.post("task_act", action="resume", name="shop.tasks.pay"),
+         before=lambda p: engine.run(pause_task("shop.tasks.pay"))),
+    Deed("pause_task", lambda p: said("leasequeue_tasks", "pause", "shop.tasks.pay"), "command"),
+    Deed("resume_task", lambda p: said("leasequeue_tasks", "resume", "shop.tasks.pay"), "command",
+         before=lambda p: engine.run(pause_task("shop.tasks.pay"))),
     Deed("edit_queue", Place.options),
     Deed("purge", lambda p: p.post("queue_act", p.queue, action="purge", states=["ready"], typed="work")),
     Deed("cancel", lambda p: p.post("job_act", p.ready, action="cancel")),
@@ -181,7 +198,7 @@ def no_commits_to(tables: list[str]) -> Iterator[None]:
 
 
 def deeds() -> list[Any]:
-    models = (Queue, LiveJob, Worker, BulkOperation, ApiKey, Limit)
+    models = (Queue, LiveJob, Worker, BulkOperation, ApiKey, Limit, PausedTask)
     return [list(model.objects.order_by("pk").values()) for model in models]
 
 
@@ -219,7 +236,8 @@ OBJECTS = {
     "create_key": ("key billing (", ""), "delete_key": ("key before (", ""),
     "change_key": ("key billing (", "name: before → billing"), "rotate_key": ("key before (", "prefix: "),
     "revoke_key": ("key before (", "revoked_at: null → 2"), "cancel": ("", "state: ready → cancelled"),
-    "release": ("", "state: leased → ready"), "edit_queue": ("", "max_deliveries: 1 → 9"),
+    "release": ("", "state: leased → ready"), "pause_task": ("task shop.tasks.pay", ""),
+    "edit_queue": ("", "max_deliveries: 1 → 9"),
 }  # fmt: skip
 
 

@@ -91,6 +91,8 @@ NEEDS = [
     Need("job_act READY", "view_job change_job", {"action": "wake"}),
     Need("job_act READY", "view_job emit_event", {"action": "emit", "event": "packed"}),
     Need("tasks", "view_job"),
+    Need("task_act", "view_job pause_task", {"action": "pause", "name": "shop.tasks.pay"}),
+    Need("task_act", "view_job pause_task", {"action": "resume", "name": "shop.tasks.pay"}),
     Need("worker_changelist", "view_worker"),
     Need("worker_change WORKER", "view_worker"),
     Need("workflow_changelist", "view_workflow"),

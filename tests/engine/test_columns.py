@@ -67,6 +67,7 @@ READ = {
     "step_page": ("engine.jobs.steps.KeptStep", 0, None),
     "suspended": ("metrics.figures.SuspendedJobs", 0, None),
     "tagged_jobs": ("engine.jobs.read.TaggedJob", 1, None),
+    "task_pauses": ("engine.jobs.pausing.PausedTask", 0, None),
     "task_result": ("tasks.lookup.ResultRow", 0, None),
     "topic_look": ("engine.topics.topics.TopicLook", 0, None),
     "topic_read": ("engine.topics.log.SealedView", 0, None),

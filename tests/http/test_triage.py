@@ -240,3 +240,32 @@ def test_a_key_sees_what_is_in_its_topics_and_its_project(ask: Ask) -> None:
 def test_what_is_wrong_is_said(ask: Ask, query: dict[str, Any], says: str) -> None:
     status, answer = ask("jobs", query)
     assert (status, says in str(answer)) == (400, True), answer
+
+
+def test_tasks_are_paused_and_resumed(ask: Ask) -> None:
+    rights: Any = {"method": "put", "scopes": ("read", "write")}
+    status, answer = ask("paused-tasks/shop.tasks.pay", **rights)
+    assert (status, answer["paused"], answer["changed"]) == (200, True, True)
+    assert ask("paused-tasks/shop.tasks.pay", **rights)[1]["changed"] is False
+    ask("paused-tasks/shop.tasks.mail", **rights, project="acme")
+    status, page = ask("paused-tasks")
+    assert (status, [each["name"] for each in page["paused_tasks"]]) == (200, ["shop.tasks.pay"])
+    _, answer = ask("paused-tasks/shop.tasks.pay", **{**rights, "method": "delete"})
+    assert (answer["paused"], answer["changed"]) == (False, True)
+    assert ask("paused-tasks")[1]["paused_tasks"] == []
+    lines = OperatorAction.objects.filter(source="http").order_by("pk")
+    assert [(line.action, line.project, line.detail["name"]) for line in lines] == [
+        ("pause_task", "", "shop.tasks.pay"),
+        ("pause_task", "acme", "shop.tasks.mail"),
+        ("resume_task", "", "shop.tasks.pay"),
+    ]
+
+
+def test_to_pause_a_task_needs_the_right_to_write_and_no_prefixes(ask: Ask) -> None:
+    assert ask("paused-tasks/shop.tasks.pay", method="put")[0] == 403
+    for method, scopes in (("get", ("read",)), ("put", ("read", "write"))):
+        path = "paused-tasks" if method == "get" else "paused-tasks/shop.tasks.pay"
+        status, answer = ask(path, method=method, scopes=scopes, topics=["mail"])
+        assert (status, answer["error"]["code"]) == (403, "forbidden")
+    status, answer = ask("paused-tasks/" + "x" * 513, method="put", scopes=("read", "write"))
+    assert (status, answer["error"]["code"]) == (400, "invalid_request")

@@ -49,6 +49,8 @@ CASES = [
     Case("queue_lock", named("busy"), 1),
     Case("queue_hold", named("busy"), 1), Case("queue_empty", named("busy", ended=True), 1),
     Case("queue_pause", named("busy", paused=True), 1), Case("queue_metadata", named("busy", metadata="{}"), 1),
+    Case("task_pause", named("shop.a", by=""), 1), Case("task_resume", named("shop.a"), 1),
+    Case("task_pauses", {"size": 1_000}, 1), Case("task_due", named("app.task_3", after=0, size=1_000), 1_000),
     Case("queue_create", named("new", config=CONFIG, tasks=False), 1),
     Case("queue_update", named("busy", config=CONFIG), 1),
     Case("queue_delete", named("idle-7"), 1),

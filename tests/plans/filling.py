@@ -74,7 +74,7 @@ FROM leasequeue_job WHERE seq >= %(first)s AND seq < %(first)s + %(count)s ORDER
 
 DELAYED = """
 INSERT INTO leasequeue_delayed (seq, queue_id, available_at, deliveries, rank, flags, expires_at, tag)
-SELECT seq, queue_id, %(now)s::timestamptz + %(step)s::interval * (seq - %(first)s + 1), 0, rank, 0, expires_at, tag
+SELECT seq, queue_id, %(now)s::timestamptz + %(step)s::interval * (seq - %(first)s + 1), 0, rank, 1024 * (seq %% 10 = 0)::int, expires_at, tag
 FROM leasequeue_job WHERE seq >= %(first)s AND seq < %(first)s + %(count)s ORDER BY seq
 """
 

@@ -171,3 +171,36 @@ class Async(TestCase):
             result = await samples.aecho.aenqueue(1)
             many = await samples.aecho.aenqueue_many([(2,)])
         assert told == [result, *many]
+
+
+@pytest.mark.parametrize("task", [samples.echo, samples.aecho])
+def test_the_sender_of_our_signals_is_the_task(task: Any, clock: Clock) -> None:
+    told: list[str] = []
+
+    def hear(signal: Any, sender: Any, name: str, **_: Any) -> None:
+        assert sender.module_path == name
+        told.append(name)
+
+    with ExitStack() as stack:
+        for signal in (job_signals.started, job_signals.completed):
+            stack.enter_context(connected(signal, hear, sender=task))
+        task.using(priority=2).enqueue("word")
+        samples.add.enqueue(1)
+        assert [run_one(), run_one()] == ["completed"] * 2
+    assert told == [task.module_path] * 2
+
+
+def test_a_receiver_of_a_task_hears_its_retries_and_that_it_is_dead(clock: Clock) -> None:
+    told: list[str] = []
+
+    def hear(word: str) -> Any:
+        return lambda signal, **_: told.append(word)
+
+    with ExitStack() as stack:
+        for word in ("failing", "failed"):
+            stack.enter_context(connected(getattr(job_signals, word), hear(word), sender=samples.fail))
+        samples.fail.using(max_attempts=2, backoff=0).enqueue("no")
+        samples.fail_for_good.enqueue()
+        ends = [run_one(), run_one(), run_one()]
+    assert sorted(filter(None, ends)) == ["dead", "failed", "failing"]
+    assert told == ["failing", "failed"]

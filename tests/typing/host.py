@@ -182,6 +182,8 @@ def workflows() -> None:
     workflow.add(group([count.s(), count.s()]), after=[first])
     assert_type(workflow.enqueue().wait(), dict[str, Any])
     assert_type(tasks.get_workflow_result("a").wait(), Any)
+    assert_type((tasks.pause(fetch), tasks.resume("shop.tasks.fetch")), tuple[bool, bool])
+    tasks.pause(3)  # wrong
     send_receipt.si("three")  # wrong
     for_customer.si(1, day=5)  # wrong
     chain(fetch.s("a"), send_receipt)  # wrong

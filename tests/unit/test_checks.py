@@ -334,7 +334,7 @@ def test_what_stands_before_the_topics_or_elsewhere_is_reached_and_what_stands_b
     assert hidden(TOPICS, TRIAGE) == [
         "v0/dead-letters", "v0/dead-letters/groups", "v0/dead-letters/<str:seq>",
         "v0/dead-letters/<str:seq>/redrive", "v0/jobs", "v0/workflows/<str:workflow>",
-        "v0/limits",
+        "v0/limits", "v0/paused-tasks", "v0/paused-tasks/<str:task>",
     ]  # fmt: skip
     assert hidden(path("queues/", include([TOPICS, path("v0/report", view)]))) == ["queues/v0/report"]
 

@@ -4,6 +4,7 @@ from django.urls import path
 
 from .deadletters import DeadLetterGroupsView, DeadLettersView, DeadLetterView, RedriveView
 from .jobs import JobsView, LimitsView, WorkflowView
+from .tasks import PausedTasksView, PausedTaskView
 
 app_name = "leasequeue_triage"
 
@@ -15,4 +16,6 @@ urlpatterns = [
     path("jobs", JobsView.as_view(), name="jobs"),
     path("workflows/<str:workflow>", WorkflowView.as_view(), name="workflow"),
     path("limits", LimitsView.as_view(), name="limits"),
+    path("paused-tasks", PausedTasksView.as_view(), name="paused-tasks"),
+    path("paused-tasks/<str:task>", PausedTaskView.as_view(), name="paused-task"),
 ]

@@ -79,7 +79,7 @@ WITH clock AS MATERIALIZED (
         tag)
     SELECT g.queue_id, g.rank, CASE WHEN admitted.position IS NULL THEN {AGAIN} ELSE {FRESH} END,
         COALESCE(admitted.position, (SELECT COALESCE(j.position, j.seq) FROM leasequeue_job j WHERE j.seq = g.seq)),
-        g.seq, g.deliveries, g.flags & ~{RATED|KEEPS_SLOT} | CASE WHEN admitted.rated THEN {RATED} ELSE 0 END,
+        g.seq, g.deliveries, g.flags & ~{RATED|KEEPS_SLOT|PUT_OFF} | CASE WHEN admitted.rated THEN {RATED} ELSE 0 END,
         clock.now, g.max_deliveries, g.expires_at, g.tag
     FROM gone g JOIN admitted ON admitted.seq = g.seq, clock
 ), totals AS MATERIALIZED (

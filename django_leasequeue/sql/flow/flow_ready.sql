@@ -11,7 +11,7 @@ WITH gone AS (
         expires_at,
         tag)
     SELECT g.queue_id, g.rank, {AGAIN}, (SELECT COALESCE(j.position, j.seq) FROM leasequeue_job j WHERE j.seq = g.seq),
-        g.seq, g.deliveries, g.flags & ~{KEEPS_SLOT}, {now()}, g.max_deliveries, g.expires_at, g.tag
+        g.seq, g.deliveries, g.flags & ~{KEEPS_SLOT|PUT_OFF}, {now()}, g.max_deliveries, g.expires_at, g.tag
     FROM gone g
 ), wake AS MATERIALIZED (
     SELECT {wake(w.queue_id)} AS sent FROM (SELECT DISTINCT queue_id FROM gone) w

@@ -40,8 +40,8 @@ WITH clock AS MATERIALIZED (SELECT {now()} AS now, pg_current_xact_id() AS xid),
     INSERT INTO leasequeue_ready (queue_id, rank, lane, position, seq, deliveries, flags, ready_at, max_deliveries,
         expires_at,
         tag)
-    SELECT queue_id, rank, CASE WHEN back THEN {FRESH} ELSE {AGAIN} END, position, seq, deliveries, flags, available_at,
-        max_deliveries, expires_at, tag
+    SELECT queue_id, rank, CASE WHEN back THEN {FRESH} ELSE {AGAIN} END, position, seq, deliveries, flags & ~{PUT_OFF},
+        available_at, max_deliveries, expires_at, tag
     FROM promoted
 ), wake AS MATERIALIZED (
     SELECT {wake(w.queue_id)} AS sent FROM (SELECT queue_id FROM promoted UNION SELECT queue_id FROM held) w

@@ -104,7 +104,8 @@ WITH clock AS MATERIALIZED (SELECT {now()} AS now, {txid()} AS txid), claims AS 
     INSERT INTO leasequeue_delayed (seq, queue_id, available_at, deliveries, rank, flags, max_deliveries, expires_at,
         tag)
     SELECT seq, queue_id, now + wait * interval '1 ms', delivery - (%(unstarted)s::bool)::int, rank,
-        flags + {KEEPS_SLOT} * (flags & {FLOW} <> 0 AND seq = ANY (%(keeping)s::bigint[]))::int,
+        flags + {KEEPS_SLOT} * (flags & {FLOW} <> 0 AND seq = ANY (%(keeping)s::bigint[]))::int
+            + {PUT_OFF} * (%(unstarted)s::bool AND NOT %(suspended)s::bool)::int,
         max_deliveries, expires_at, tag
     FROM returned WHERE state = {DELAYED}
 ), last AS MATERIALIZED (

@@ -1,0 +1,49 @@
+"""``manage.py leasequeue_tasks``: pause tasks, resume them, list the paused ones."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from django.core.management.base import CommandParser
+
+from django_leasequeue import engine
+from django_leasequeue.engine import audit
+from django_leasequeue.engine.jobs.operators import change_task
+from django_leasequeue.engine.jobs.pausing import list_paused
+from django_leasequeue.management import LeaseQueueCommand, add_database, databases, table
+
+
+class Command(LeaseQueueCommand):
+    """Pause and resume tasks."""
+
+    help = (
+        "Pause a task: no further job of it starts, in any queue, until 'resume'. Running jobs go on, and it can be"
+        " enqueued. 'list' shows the paused tasks."
+    )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        shared = CommandParser(add_help=False)
+        add_database(shared)
+        shared.add_argument("--project", default="", help="the tenant (default: none)")
+        actions = parser.add_subparsers(dest="action", required=True, metavar="pause|resume|list")
+        for action, words in (("pause", "start no further job of a task"), ("resume", "let its jobs start again")):
+            named = actions.add_parser(action, parents=[shared], help=words)
+            named.add_argument("name", help="the import path of the task, such as shop.tasks.send_receipt")
+        listing = actions.add_parser("list", parents=[shared], help="paused tasks, since when and by whom")
+        listing.add_argument("--json", action="store_true", help="print JSON")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        action, project, aliases = options["action"], options["project"], databases(options)
+        if action == "list":
+            found = [(alias, *each[:4]) for alias in aliases for each in engine.run(list_paused(project), alias)]
+            columns = ("database", "project", "name", "paused_at", "paused_by")
+            if options["json"]:
+                lines = [dict(zip(columns, row, strict=True)) for row in found]
+                self.stdout.write(json.dumps(lines, default=str))
+            else:
+                self.stdout.write(table([column.replace("_", " ") for column in columns], found))
+            return
+        done = [change_task(action, options["name"], project, audit.shell(), alias) for alias in aliases]
+        words = "is paused" if action == "pause" else "goes on"
+        self.stdout.write(f"{options['name']} {words}{'' if any(done) else ', as before'}")
