@@ -18,6 +18,7 @@ from ..notify.listener import YIELD_GIL
 from .coroutines import CoroutinePool
 from .leases import FLOW, RATED, SUSPECT
 from .link import DatabaseLink, read_strays, until_due
+from .queue_limits import QueueLimits
 from .queue_names import QueueNames
 from .starts import RatedStarts, SuspectIsolation
 from .state import WorkerState
@@ -63,6 +64,7 @@ class Fetcher:
         #: Whether the first claim has been answered.
         self.asked = False
         self._cursor = ClaimCursor(eager=True)
+        self._limits = QueueLimits(state, self._cursor) if state.options.limits else None
         self._rates = RatedStarts(state, coroutines, self._cursor)
         #: Recent claims with an answer: after the loss of the connection, every other claim of ours is a stray.
         self._known: deque[int] = deque(maxlen=10_000)
@@ -188,6 +190,8 @@ class Fetcher:
 
     def _claim(self, want: int) -> list[LeasedJob]:
         jobs: list[LeasedJob] = []
+        if self._limits is not None:
+            self._limits.begin()
         for names in self._queues.chunks():
             jobs.extend(self._claim_from(names, want - len(jobs)))
             if len(jobs) == want or self._cursor.cut:
@@ -195,6 +199,11 @@ class Fetcher:
         return jobs
 
     def _claim_from(self, names: Sequence[str], size: int, others: bool = True) -> list[LeasedJob]:
+        room: dict[str, int] = {}
+        if self._limits is not None:
+            names, room = self._limits.open(names)
+            if not names:
+                return []
         found = self.link.run(
             claim(
                 names,
@@ -202,6 +211,7 @@ class Fetcher:
                 size,
                 starts=self._rates.room,
                 others=others,
+                most=room,
                 project=self._state.options.project,
                 cursor=self._cursor,
                 alone=not self._state.isolates(),
@@ -209,6 +219,8 @@ class Fetcher:
                 load=False,
             )
         )
+        if self._limits is not None:
+            self._limits.note(room, found)
         if found:
             self._dispatch(found, self.link.asked_at)
         return found
@@ -288,7 +300,7 @@ class Fetcher:
             if state.empty:
                 state.finish()
             # The end of the last job wakes this thread: the job may have enqueued others.
-            self.wakeup.wait(state.options.poll)
+            self._sleep(state.options.poll)
             return
         watched = self._queues.ids[:MAX_WATCHED]
         if self._watch is None or self._watch.keys != tuple(watched):
@@ -309,15 +321,23 @@ class Fetcher:
             ends.append(UNWATCHED_POLL)
         if self._ahead > 1:  # the speed so far says little about jobs after a pause
             ends.append(WINDOW)
-        if self.wakeup.wait(self._fallback.limit(min(ends), self._watch.live)):
+        if self._sleep(self._fallback.limit(min(ends), self._watch.live)):
             self._fallback = FallbackPoll()
             self._cursor.announced()
 
+    def _sleep(self, seconds: float) -> object:
+        """Sleep until a notification; while a queue is at its limit also until one of its jobs has ended."""
+        if (limits := self._limits) is None or not limits.capped:
+            return self.wakeup.wait(seconds)
+        return self.wakeup.doze(seconds, lambda: limits.freed() or self._state.draining.is_set())
+
     def _until_due(self) -> float:
-        now = time.monotonic()
+        now, ids = time.monotonic(), self._queues.ids
+        if self._limits is not None:
+            ids = self._limits.open_ids(self._queues)
         if self._state.due_changed or now - self._due_read_at >= DUE_EVERY:
             self._state.due_changed = False
-            delayed, lease = self.link.run(until_due(self._queues.ids[:MAX_DUE]))
+            delayed, lease = self.link.run(until_due(ids[:MAX_DUE]))
             now = self._due_read_at = time.monotonic()
             self._due_at = now + min(
                 math.inf if delayed is None else max(0.001, delayed),
