@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from django.core.exceptions import ImproperlyConfigured
 
-from ..engine.limits import MAX_QUEUE_BYTES, check_text
-from ..exceptions import InvalidOption
+from ..engine.queues.presets import NAME
 
 #: Patterns and exclusions of one worker: each is compared with the name of every queue.
 MAX_PATTERNS = 100
@@ -58,12 +57,11 @@ def check_names(option: str, given: Sequence[str], takes: str, sign: str = "") -
     """Check names and patterns, which may have a sign in front; ``takes``: what the option takes, in words."""
     for entry in given:
         name = entry.removeprefix(sign)
-        try:
-            check_text(name, f"each name in {option}", MAX_QUEUE_BYTES)
-        except InvalidOption as error:
-            raise ImproperlyConfigured(f"{option} takes {takes}; one of them is {entry!r}: {error}") from error
-        if name[0] == "-":
-            raise ImproperlyConfigured(f"{option} takes {takes}; one of them begins with '-': {entry!r}.")
+        if not NAME.match(name.replace("*", "x")) or name[0] == "-":
+            raise ImproperlyConfigured(
+                f"{option} takes {takes}, of letters, digits, '.', '_', ':', '-' and the wildcard '*', with at most 255"
+                f" characters; one of them is {entry!r}."
+            )
     if (count := sum("*" in entry or entry[0] == "-" for entry in given)) > MAX_PATTERNS:
         raise ImproperlyConfigured(f"{option} takes at most {MAX_PATTERNS} patterns and exclusions; it has {count}.")
 
@@ -89,7 +87,5 @@ def fits(name: str, pattern: str) -> bool:
 
 
 def like(pattern: str) -> str:
-    """Return the pattern for LIKE."""
-    for special in "\\%_":
-        pattern = pattern.replace(special, "\\" + special)
-    return pattern.replace("*", "%")
+    """Return the pattern for LIKE; of its special characters names may have only ``_``."""
+    return pattern.replace("_", "\\_").replace("*", "%")
