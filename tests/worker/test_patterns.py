@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 from django.core.exceptions import ImproperlyConfigured
+from django.core.management.base import CommandError
 
 from django_leasequeue import engine
+from django_leasequeue.management.commands.runworker import Command
 from django_leasequeue.models import Queue as QueueRow
 from django_leasequeue.models import Worker
 from django_leasequeue.tasks.handler import TaskHandler
@@ -101,6 +103,18 @@ class TestInvalidOptions:
         with pytest.raises(ImproperlyConfigured) as caught:
             load_options(limits=limits)
         assert message in str(caught.value)
+
+    @pytest.mark.parametrize("text", ["heavy", "=2", "heavy=", "heavy=-1", "heavy=two", "heavy=²"])
+    def test_of_a_limit_on_the_command_line_are_refused(self, text: str) -> None:
+        with pytest.raises(CommandError, match=f"--limit: must be NAME=N, such as heavy=2; it is {text!r}"):
+            Command().create_parser("manage.py", "runworker").parse_args(["--limit", text])
+
+    def test_limits_on_the_command_line_add_up(self) -> None:
+        given = ["--limit", "heavy=2", "--limit", "m*=1"]
+        assert Command().create_parser("manage.py", "runworker").parse_args(given).limits == [
+            ("heavy", 2),
+            ("m*", 1),
+        ]
 
     def test_only_exclusions_are_all_but_these(self) -> None:
         assert QueueChoice.of(("-a", "-b*")) == QueueChoice(("*",), ("a", "b*"))

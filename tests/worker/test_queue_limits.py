@@ -85,12 +85,12 @@ def started(handler: Counting, count: int) -> Callable[[], bool]:
 
 
 def quiet(threaded: Threaded) -> bool:
-    """Return whether the fetcher asks the database for next to nothing."""
-    link = threaded.worker._fetcher.link
+    """Return whether the fetcher sleeps."""
+    fetcher = threaded.worker._fetcher
     time.sleep(0.3)  # what is due by then is due
-    with patch.object(link, "run", wraps=link.run) as run:
+    with patch.object(fetcher, "_step", wraps=fetcher._step) as step:
         time.sleep(0.3)
-    return run.call_count < 10
+    return step.call_count < 10
 
 
 @pytest.mark.parametrize("data", [{}, {"async": True}], ids=["threads", "coroutines"])
@@ -141,6 +141,20 @@ def test_a_pattern_limits_each_of_its_queues_and_a_name_comes_before_it() -> Non
     handler = Counting(release=True)
     assert burst(handler, limits={"heavy*": 2, "heavy.a": 1}).code is ExitCode.OK
     assert handler.most == {"heavy.a": 1, "heavy.b": 2, "heavy": 2}
+
+
+def test_the_fetcher_sleeps_when_an_announced_job_has_brought_every_queue_to_its_limit() -> None:
+    handler = Counting(release=True)
+    with working(handler, queues=("heavy",), limits={"heavy": 1}, poll=NEVER) as threaded:
+        enqueue({}, queue="heavy")
+        eventually(lambda: handler.done["heavy"] == 1, "it has ended")
+        assert quiet(threaded)
+        handler.go.clear()
+        enqueue({}, {}, queue="heavy")
+        eventually(started(handler, 1), "it runs")
+        assert quiet(threaded)
+        handler.go.set()
+        eventually(lambda: handler.done["heavy"] == 3, "both have ended")
 
 
 def test_a_job_that_is_due_does_not_wake_the_fetcher_while_its_queue_is_at_its_limit() -> None:
