@@ -65,6 +65,7 @@ class Fetcher:
         self.asked = False
         self._cursor = ClaimCursor(eager=True)
         self._limits = QueueLimits(state, self._cursor) if state.options.limits else None
+        self._sleep = self.wakeup.wait if self._limits is None else self._limits.sleep
         self._rates = RatedStarts(state, coroutines, self._cursor)
         #: Recent claims with an answer: after the loss of the connection, every other claim of ours is a stray.
         self._known: deque[int] = deque(maxlen=10_000)
@@ -325,16 +326,9 @@ class Fetcher:
             self._fallback = FallbackPoll()
             self._cursor.announced()
 
-    def _sleep(self, seconds: float) -> object:
-        """Sleep until a notification; while a queue is at its limit also until one of its jobs has ended."""
-        if (limits := self._limits) is None or not limits.capped:
-            return self.wakeup.wait(seconds)
-        return self.wakeup.doze(seconds, lambda: limits.freed() or self._state.draining.is_set())
-
     def _until_due(self) -> float:
-        now, ids = time.monotonic(), self._queues.ids
-        if self._limits is not None:
-            ids = self._limits.open_ids(self._queues)
+        now = time.monotonic()
+        ids = self._queues.ids if self._limits is None else self._limits.open_ids(self._queues)
         if self._state.due_changed or now - self._due_read_at >= DUE_EVERY:
             self._state.due_changed = False
             delayed, lease = self.link.run(until_due(ids[:MAX_DUE]))

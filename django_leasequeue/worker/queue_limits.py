@@ -42,9 +42,14 @@ class QueueLimits:
             came = Counter(job.queue for job in jobs)
             self._cap(name for name, most in room.items() if came[name] >= most)
 
-    def freed(self) -> bool:
-        """Return whether one of the capped queues has room again."""
-        return any(self._room(self.capped).values())
+    def sleep(self, seconds: float) -> bool:
+        """Sleep until a wake, which the end of each job is too while a queue is capped; return whether one came."""
+        alarm = self._state.buffer.fetcher
+        return alarm.doze(seconds, self._freed) if self.capped else alarm.wait(seconds)
+
+    def _freed(self) -> bool:
+        """Return whether one of the capped queues has room again, or the worker stops."""
+        return self._state.draining.is_set() or any(self._room(self.capped).values())
 
     def open_ids(self, queues: QueueNames) -> list[int]:
         """Return the ids of the queues that are not capped; if these have changed, what is due is read again."""
