@@ -52,13 +52,17 @@ class WorkerAdmin(ListAdmin[Worker]):
     actions = ["stop"]
     every = 5
     fields = [
-        "node", "condition", "host", "pid", "project", "queues", "concurrency", "since", "last_seen",
+        "node", "condition", "host", "pid", "project", "queues", "concurrency", "limits", "since", "last_seen",
         "completed", "failed", "retried", "lost", "runs",
     ]  # fmt: skip
-    readonly_fields = ["condition", "since", "last_seen", "runs"]
+    readonly_fields = ["condition", "limits", "since", "last_seen", "runs"]
     condition = staticmethod(column("state", _condition, "state"))
     last_seen = staticmethod(column("seen", lambda worker: f"{span(worker.silent)} ago", "seen_at"))
     since = staticmethod(moment_of("started_at", "since"))
+
+    @admin.display(description="limits of queues")
+    def limits(self, worker: Worker) -> str:
+        return ", ".join(f"{name}: {most}" for name, most in worker.info.get("limits", {}).items()) or "none"
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Worker]:
         return seen(super().get_queryset(request))

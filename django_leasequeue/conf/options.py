@@ -108,8 +108,11 @@ class ContextOptions:
 class WorkerOptions:
     """``LEASEQUEUE["WORKER"]``: options of a worker. Times in seconds unless the name says ms."""
 
-    #: Names of queues in order of preference; none or "*": all queues of the project with tasks.
+    #: Names of queues and patterns ("mail*") in order of preference, and exclusions ("-mail.bulk"); none or "*": all
+    #: queues of the project with tasks.
     queues: tuple[str, ...] = ()
+    #: By name or pattern of a queue, how many of its jobs run at once in one process.
+    limits: dict[str, Annotated[int, Range(1, 100_000)]] = field(default_factory=dict)
     project: str = ""
     #: Alias of the database; "" for the one that holds the queues.
     database: str = ""
@@ -163,7 +166,7 @@ class WorkerOptions:
     @property
     def all_queues(self) -> bool:
         """True where the worker takes all queues of its project."""
-        return not self.queues or "*" in self.queues
+        return not self.queues or self.queues == ("*",)
 
 
 @dataclass(frozen=True, slots=True)

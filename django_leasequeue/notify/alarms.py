@@ -52,12 +52,12 @@ class Alarm:
         """Sleep until a ``wake``, at most ``timeout`` seconds; return whether one came."""
         return self._lock.acquire(timeout=-1 if timeout is None else max(0.0, timeout))
 
-    def doze(self, timeout: float | None, unless: Callable[[], object]) -> None:
-        """Sleep until a ``wake``, and say so by ``sleeping``; not if ``unless`` finds work by now."""
+    def doze(self, timeout: float | None, unless: Callable[[], object]) -> bool:
+        """Sleep as ``wait``, and say so by ``sleeping``; not if ``unless`` finds work by now."""
         self.sleeping = True
-        if not unless():
-            self.wait(timeout)
+        woken = not unless() and self.wait(timeout)
         self.sleeping = False
+        return woken
 
 
 class AsyncAlarm(Alarm):

@@ -19,6 +19,7 @@ from .coroutines import CoroutinePool
 from .leases import FLOW, RATED, SUSPECT
 from .link import DatabaseLink, read_strays, until_due
 from .paused import PausedTasks
+from .queue_limits import QueueLimits
 from .queue_names import QueueNames
 from .starts import RatedStarts, SuspectIsolation
 from .state import WorkerState
@@ -65,6 +66,8 @@ class Fetcher:
         #: Whether the first claim has been answered.
         self.asked = False
         self._cursor = ClaimCursor(eager=True)
+        self._limits = QueueLimits(state, self._cursor) if state.options.limits else None
+        self._sleep = self.wakeup.wait if self._limits is None else self._limits.sleep
         self._rates = RatedStarts(state, coroutines, self._cursor)
         #: Recent claims with an answer: after the loss of the connection, every other claim of ours is a stray.
         self._known: deque[int] = deque(maxlen=10_000)
@@ -192,6 +195,8 @@ class Fetcher:
 
     def _claim(self, want: int) -> list[LeasedJob]:
         jobs: list[LeasedJob] = []
+        if self._limits is not None:
+            self._limits.begin()
         for names in self._queues.chunks():
             jobs.extend(self._claim_from(names, want - len(jobs)))
             if len(jobs) == want or self._cursor.cut:
@@ -199,6 +204,11 @@ class Fetcher:
         return jobs
 
     def _claim_from(self, names: Sequence[str], size: int, others: bool = True) -> list[LeasedJob]:
+        room: dict[str, int] = {}
+        if self._limits is not None:
+            names, room = self._limits.open(names)
+            if not names:
+                return []
         found = self.link.run(
             claim(
                 names,
@@ -206,6 +216,7 @@ class Fetcher:
                 size,
                 starts=self._rates.room,
                 others=others,
+                most=room,
                 project=self._state.options.project,
                 cursor=self._cursor,
                 alone=not self._state.isolates(),
@@ -213,6 +224,8 @@ class Fetcher:
                 load=False,
             )
         )
+        if self._limits is not None:
+            self._limits.note(room, found)
         if found:
             self._dispatch(found, self.link.asked_at)
         return found
@@ -294,7 +307,7 @@ class Fetcher:
             if state.empty:
                 state.finish()
             # The end of the last job wakes this thread: the job may have enqueued others.
-            self.wakeup.wait(state.options.poll)
+            self._sleep(state.options.poll)
             return
         watched = self._queues.ids[:MAX_WATCHED]
         if self._watch is None or self._watch.keys != tuple(watched):
@@ -315,15 +328,16 @@ class Fetcher:
             ends.append(UNWATCHED_POLL)
         if self._ahead > 1:  # the speed so far says little about jobs after a pause
             ends.append(WINDOW)
-        if self.wakeup.wait(self._fallback.limit(min(ends), self._watch.live)):
+        if self._sleep(self._fallback.limit(min(ends), self._watch.live)):
             self._fallback = FallbackPoll()
             self._cursor.announced()
 
     def _until_due(self) -> float:
         now = time.monotonic()
+        ids = self._queues.ids if self._limits is None else self._limits.open_ids(self._queues)
         if self._state.due_changed or now - self._due_read_at >= DUE_EVERY:
             self._state.due_changed = False
-            delayed, lease = self.link.run(until_due(self._queues.ids[:MAX_DUE]))
+            delayed, lease = self.link.run(until_due(ids[:MAX_DUE]))
             now = self._due_read_at = time.monotonic()
             self._due_at = now + min(
                 math.inf if delayed is None else max(0.001, delayed),

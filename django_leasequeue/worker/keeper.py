@@ -315,6 +315,7 @@ class Keeper:
                 "returned": figures.returned,
                 "async_concurrency": options.coroutines,
                 "prefetch": options.prefetch,
+                **({"limits": options.limits} if options.limits else {}),
             },
         )
         self._row_written_at = now

@@ -1,6 +1,6 @@
 """The queues that a worker claims from, and the statements that read them every few seconds.
 
-A worker of tasks without the option ``queues`` takes the queues that hold tasks: other queues have their own consumers.
+By a pattern a worker of tasks takes the queues that hold tasks: other queues have their own consumers.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from ..engine.queues.presets import of_backends
 from ..engine.queues.queues import make_declared
 from ..exceptions import QueueNotFound
 from .link import DatabaseLink
+from .patterns import QueueChoice, like
 from .state import WorkerState
 
 #: Seconds between readings of the list of queues.
@@ -28,7 +29,7 @@ MAX_QUEUES, MAX_SEARCHED = 10_000, 1_000
 
 
 class QueueNames:
-    """The queues of the options, or all fitting queues of the project in rotation."""
+    """The queues of the options in their order; those of one pattern take turns."""
 
     def __init__(self, state: WorkerState, link: DatabaseLink) -> None:
         self._state = state
@@ -37,9 +38,12 @@ class QueueNames:
         #: Whether notifications of new queues arrived when the list was read.
         self._notified = False
         self._rotation = 0
-        #: The queues that the settings declare for tasks; ``None``: the worker takes any queue.
+        self._choice = QueueChoice.of(state.options.queues)
+        #: The queues of each entry of the options, if there are patterns.
+        self._groups: list[list[str]] = []
+        #: The queues that the settings declare for tasks; ``None``: patterns take any queue.
         self._declared: set[str] | None = None
-        if state.runs_tasks and state.options.all_queues:
+        if state.runs_tasks and self._choice.patterns:
             self._declared = {item.name for item in of_backends() if item.project == state.options.project}
         self.names: list[str] = []
         self.ids: list[int] = []
@@ -54,19 +58,20 @@ class QueueNames:
             return False
         # Before the list is read: a notification meanwhile lets the next call read again.
         self.read_at, self._notified = now, self._state.notifications_arrive()
-        options = self._state.options
-        wanted = None if options.all_queues else list(dict.fromkeys(options.queues))
-        found = self._link.run(read_queues(options.project, wanted, self._declared))
+        options, choice = self._state.options, self._choice
+        found = self._link.run(read_queues(options.project, choice, self._declared))
         # A worker of several databases has the same names for each: make only this database's queues.
         missing = [
             name
-            for name in wanted or ()
+            for name in choice.names
             if name not in found and routing.alias_of(options.project, name) == options.database
         ]
         if missing:
             self._link.run(make_queues(options.project, missing, options.database))
-            found = self._link.run(read_queues(options.project, wanted, self._declared))
-        self.names = [name for name in (wanted or found) if name in found]
+            found = self._link.run(read_queues(options.project, choice, self._declared))
+        groups = choice.grouped(found)
+        self._groups = groups if choice.patterns else []
+        self.names = [name for group in groups for name in group]
         self.ids = [found[name] for name in self.names]
         self._state.queues = self.names
         return True
@@ -77,26 +82,35 @@ class QueueNames:
         return not self._notified and self._state.notifications_arrive()
 
     def chunks(self) -> list[list[str]]:
-        """Return the names for each claim, at most 100; all queues of a project take turns at being first."""
+        """Return the names for each claim, at most 100; the queues of one pattern take turns at being its first."""
         names = self.names
-        if self._state.options.all_queues and len(names) > 1:
-            self._rotation = (self._rotation + 1) % len(names)
-            names = names[self._rotation :] + names[: self._rotation]
+        if self._groups and len(names) > 1:
+            self._rotation += 1
+            names = []
+            for group in self._groups:
+                at = self._rotation % len(group)
+                names += group[at:] + group[:at]
         return [names[at : at + MAX_CLAIM_QUEUES] for at in range(0, len(names), MAX_CLAIM_QUEUES)]
 
 
 @operation
 def read_queues(
-    project: str, names: Sequence[str] | None, declared: Collection[str] | None = None
+    project: str, choice: QueueChoice, declared: Collection[str] | None = None
 ) -> Statements[dict[str, int]]:
-    """Read the ids of queues by name; ``names=None``: all of the project. Unknown names are left out.
+    """Read the ids of the chosen queues by name. Unknown names are left out.
 
-    ``declared``: only queues that hold tasks; these empty ones count as well, the settings declare them for tasks.
+    ``declared``: of patterns only queues that hold tasks; these empty ones too, the settings declare them for tasks.
     """
-    wanted = None if names is None else arrays.texts(names)
-    rows = yield "worker_queues", {"project": project, "names": wanted, "size": MAX_QUEUES}
+    wanted = {
+        "names": arrays.texts(choice.names),
+        "patterns": arrays.texts(map(like, choice.patterns)) if choice.patterns else None,
+        "excluded": arrays.texts(map(like, choice.excluded)),
+    }
+    rows = yield "worker_queues", {"project": project, **wanted, "size": MAX_QUEUES}
     if declared is None:
         return {name: queue_id for queue_id, name, _ in rows}
+    named = set(choice.names)
+    rows = [(queue_id, name, holds or name in named) for queue_id, name, holds in rows]
     made_for_tasks = [queue_id for queue_id, name, holds in rows if not holds and name in declared]
     others = [queue_id for queue_id, name, holds in rows if not holds and name not in declared]
     searched = made_for_tasks + random.sample(others, min(len(others), MAX_SEARCHED))

@@ -34,6 +34,7 @@ from .fetcher import Fetcher
 from .keeper import Keeper
 from .leases import SUSPECT
 from .logs import about
+from .patterns import QueueChoice, check_names
 from .run import failed
 from .state import Report, WorkerState
 from .threads import ThreadPool
@@ -86,6 +87,8 @@ def load_each(**given: Any) -> list[WorkerOptions]:
     options = replace(conf.settings.WORKER, **{name: getattr(checked, name) for name in chosen})
     if len(options.node.encode()) > MAX_NODE_BYTES - 16:
         raise ImproperlyConfigured(f"node must have at most {MAX_NODE_BYTES - 16} bytes; it is {options.node!r}.")
+    QueueChoice.of(options.queues)
+    check_names("limits", tuple(options.limits), "names and patterns ('mail*') of queues")
     aliases = [options.database] if options.database else routing.aliases()
     for alias in aliases:
         if alias not in django_settings.DATABASES or connections[alias].vendor != "postgresql":
@@ -158,6 +161,7 @@ class Worker:
             "suspects": sum(control.job.flags & SUSPECT > 0 for control, _ in running),
             "alone_seconds": 0.0 if alone is None else round(time.monotonic() - alone[1], 3),
             "database": "unreached" if state.outage.parts else "reached",
+            **({"limits": state.options.limits} if state.options.limits else {}),
             **({} if self._reaper is None else {"reaper": self._reaper.report()[1]}),
             **state.figures.as_dict(),
         }
@@ -195,6 +199,7 @@ class Worker:
                 "queues": ",".join(state.options.queues) or "*",
                 "concurrency": state.options.concurrency,
                 "async_concurrency": state.options.coroutines,
+                **({"limits": state.options.limits} if state.options.limits else {}),
             },
         )
         for part, body in (

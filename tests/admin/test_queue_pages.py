@@ -276,6 +276,9 @@ class TestWorkers:
         for words in (line, "worker-0 not seen for 1 h work 0 of 2"):
             assert words in page.text, (words, page.text)
         assert "worker-0" not in look(client, "worker_changelist", q="worker-1").text
+        limited = worker("worker-2", info={"limits": {"heavy": 2, "mail*": 1}})
+        assert "Limits of queues: heavy: 2, mail*: 1" in look(client, "worker_change", limited.pk).text
+        assert "Limits of queues: none" in look(client, "worker_change", gone.pk).text
         assert "Runs now: nothing" in look(client, "worker_change", gone.pk).text
 
     def test_a_worker_that_is_asked_hears_it_with_its_next_sign_of_life(self, client: Client) -> None:

@@ -7,6 +7,7 @@ import pytest
 from django_leasequeue import engine
 from django_leasequeue.engine import NewJob, make_lease_id, parse_lease_id
 from django_leasequeue.engine.leases import sweep
+from django_leasequeue.engine.leases.floor import ClaimCursor
 from django_leasequeue.engine.limits import MAX_BATCH, MAX_LEASE_MS, MIN_LEASE_MS
 from django_leasequeue.engine.topics import messages
 from django_leasequeue.exceptions import NotAQueue, QueueNotFound
@@ -51,6 +52,18 @@ def test_the_lease_is_clamped_and_so_is_its_extension(clock, asked: int, given: 
     clock.advance(milliseconds=50)
     settled = engine.run(engine.extend([job.seq], NODE, asked))
     assert settled.deadlines == {job.seq: clock.now + timedelta(milliseconds=given)}
+
+
+@pytest.mark.parametrize("cursor", [None, ClaimCursor(), ClaimCursor(eager=True)], ids=["none", "one", "eager"])
+def test_most_bounds_the_jobs_of_a_queue_and_leaves_the_room_to_others(clock, cursor: ClaimCursor | None) -> None:
+    queues = ["heavy", "light"]
+    heavy, _ = [(make(name), put(6, name))[1] for name in queues]
+    for size, most, found in ((4, 2, [2, 2]), (4, 1, [1, 3]), (4, 0, [0, 1]), (4, 9, [3, 0])):
+        jobs = claim(size, queues, most={"heavy": most}, cursor=cursor)
+        assert [[job.queue for job in jobs].count(name) for name in queues] == found
+    clock.advance(minutes=10)
+    again = claim(9, "heavy", most={"heavy": 4}, cursor=cursor)
+    assert seqs(again) == heavy[:4], "those whose leases have expired count as well"
 
 
 class TestExpiry:

@@ -56,7 +56,9 @@ CASES = [
     Case("queue_delete", named("idle-7"), 1),
     Case("queue_counts", {"names": arrays.texts(IDS), "ids": "{}", "cap": 1_000}, 10_000),
     Case("queue_counts", {"names": arrays.texts(["empty"]), "ids": "{}", "cap": 100}, 100),  # without a sample
-    Case("queue_state", of("busy", size=100), 100), Case("worker_queues", {"size": 10_000}, len(IDS) + IDLE),
+    Case("queue_state", of("busy", size=100), 100),
+    *(Case("worker_queues", {"names": "{busy,later}", "patterns": patterns, "excluded": "{busy}", "size": 10_000}, most)
+      for patterns, most in ((None, 2), ("{%,l%r}", len(IDS) + IDLE))),
     Case("worker_tasks", {"queues": EVERY, "declared": "{}"}, len(IDS)),
     Case("list_ready", of("busy", size=100), 100),
     Case("list_ready", of("busy", size=100, rank=-1, position=FRESH + 20_000), 100),

@@ -72,6 +72,7 @@ class ClaimCall:
     size: int
     starts: int | None
     others: bool
+    most: Mapping[str, int] | None
     cursor: ClaimCursor | None
 
 
@@ -83,6 +84,8 @@ class ClaimOptions(TypedDict, total=False):
     starts: int | None
     #: Whether any come but those.
     others: bool
+    #: By name, how many jobs of a queue come at most; any number of a queue that it does not name.
+    most: Mapping[str, int] | None
     #: ``None`` for the queue's.
     lease_ms: int | None
     #: How long a message with a TTL outlives the lease at least.
@@ -135,6 +138,7 @@ def claim_steps(
     *,
     starts: int | None = None,
     others: bool = True,
+    most: Mapping[str, int] | None = None,
     lease_ms: int | None = None,
     grace_ms: int | None = None,
     tag: str | None = None,
@@ -164,7 +168,7 @@ def claim_steps(
     place = {"project": project, "queues": arrays.texts(names), "jitter": 0 if skip_coalesced else MAX_JITTER_MS}
     if not size:
         return []
-    call = ClaimCall(names, place, params, size, starts, others, cursor)
+    call = ClaimCall(names, place, params, size, starts, others, most, cursor)
     found = ClaimProgress()
     if cursor is not None:
         cursor.begin()
@@ -249,6 +253,10 @@ def _take(
             return
         if not look.claimable or not (look.has_fresh or look.has_returned or admitted) or look.slots == 0:
             continue
+        if call.most and look.name in call.most:
+            missing = min(missing, call.most[look.name] - sum(job.queue == look.name for job in found.jobs))
+            if missing <= 0:
+                continue
         if look.slots is not None:
             # Claimers of a queue that has a limit take turns.
             yield BEGIN, {}

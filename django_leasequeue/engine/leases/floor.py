@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -291,13 +291,17 @@ class ClaimCursor:
         """Remember a look at queues of these names."""
         if looks:
             self.floors.note(looks)
-        if self._turns_at:
-            for name in names:
-                self._turns_at.pop(name, None)
+        self.skip(names)
         now = self._clock()
         for look in looks:
             if look.turn_in is not None:
                 self._turns_at[look.name] = now + max(TURN_EVERY, look.turn_in)
+
+    def skip(self, names: Iterable[str]) -> None:
+        """Forget the turns of queues: they are not due until a claim names these queues again."""
+        if self._turns_at:
+            for name in names:
+                self._turns_at.pop(name, None)
 
     def hint(self, names: Sequence[str]) -> list[QueueLook]:
         """Return where fresh jobs would stand, after an idle time; once, and empty when a look is better."""

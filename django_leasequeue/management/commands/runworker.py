@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from argparse import ArgumentTypeError
 from typing import Any, TextIO, cast
 
 from django.core.exceptions import ImproperlyConfigured
@@ -18,6 +19,13 @@ from django_leasequeue.worker.worker import load_each
 
 def _names(text: str) -> tuple[str, ...]:
     return tuple(name for name in (part.strip() for part in text.split(",")) if name)
+
+
+def _limit(text: str) -> tuple[str, int]:
+    name, _, number = text.rpartition("=")
+    if not (name and number.isascii() and number.isdigit()):
+        raise ArgumentTypeError(f"must be NAME=N, such as heavy=2; it is {text!r}")
+    return name, int(number)
 
 
 class Command(LeaseQueueCommand):
@@ -38,7 +46,16 @@ class Command(LeaseQueueCommand):
             "--queues",
             type=_names,
             metavar="NAME,NAME",
-            help='in order of preference; "*": all of the project that hold tasks (default)',
+            help="in order of preference; also patterns ('mail*') and what these leave out ('-mail.bulk');"
+            " '*': all of the project that hold tasks (default)",
+        )
+        add(
+            "--limit",
+            type=_limit,
+            action="append",
+            dest="limits",
+            metavar="NAME=N",
+            help="run at most N jobs of this queue at once in each process; also for a pattern, and several times",
         )
         add("--project", help="the tenant whose queues these are (default: none)")
         add("--database", metavar="ALIAS", help="only this database (default: every one that holds queues)")
@@ -90,6 +107,7 @@ class Command(LeaseQueueCommand):
         from django_leasequeue.worker.logs import set_up_logging
 
         names = WorkerOptions.__dataclass_fields__
+        given["limits"] = dict(given["limits"]) if given.get("limits") else None
         try:
             each = load_each(**{name: given.get(name) for name in names})
             options = each[0]

@@ -1,9 +1,14 @@
 -- Purpose: the queues that a worker takes, with their ids.
--- Parameters: project, names (null: all queues of the project), size (at most so many).
+-- Parameters: project, names, patterns of LIKE (null: none) and what these leave out (excluded), size (at most so many
+--   by patterns).
 -- Index: leasequeue_queue_name.
 -- Pages: 20 + 0.3 a row
--- Returns: id, name, whether it is known to hold tasks, in order of name.
+-- Returns: id, name, whether it is known to hold tasks; those of patterns in order of name.
 SELECT q.id, q.name, q.holds_tasks FROM leasequeue_queue q
-WHERE q.project = %(project)s AND q.type = 'queue'
-    AND (%(names)s::text[] IS NULL OR q.name = ANY (%(names)s::text[]))
-ORDER BY q.name LIMIT %(size)s::int
+WHERE q.project = %(project)s AND q.type = 'queue' AND q.name = ANY (%(names)s::text[])
+UNION ALL (
+    SELECT q.id, q.name, q.holds_tasks FROM leasequeue_queue q
+    WHERE q.project = %(project)s AND q.type = 'queue' AND %(patterns)s::text[] IS NOT NULL
+        AND q.name LIKE ANY (%(patterns)s::text[]) AND q.name NOT LIKE ALL (%(excluded)s::text[])
+        AND q.name <> ALL (%(names)s::text[])
+    ORDER BY q.name LIMIT %(size)s::int)
