@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from .queue.heartbeat import Heartbeat as Heartbeat
     from .queue.outcomes import ClaimedJob as ClaimedJob
     from .queue.queue import Queue as Queue
+    from .tasks.progress import progress_view as progress_view
     from .worker.embedded import EmbeddedWorker as EmbeddedWorker
     from .worker.embedded import with_worker as with_worker
 
@@ -33,6 +34,7 @@ _HOMES = {
     "Limit": "engine.flow.declared",
     "NewJob": "engine.rows",
     "Queue": "queue.queue",
+    "progress_view": "tasks.progress",
     "with_worker": "worker.embedded",
 }
 
