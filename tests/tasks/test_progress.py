@@ -1,6 +1,8 @@
 """A user's own task on a page: what is shown of it, to whom, and by which words."""
 
 import json
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +19,7 @@ from django_leasequeue.engine import Ending, Failure, Release
 from django_leasequeue.engine.jobs.results import Progress, progress
 from django_leasequeue.engine.rows import LeasedJob
 from testproject.demo.tasks import survey
+from tests.support.documents import blocks
 
 pytestmark = pytest.mark.django_db
 
@@ -177,6 +180,27 @@ class TestTheTag:
     def test_something_else_than_a_result(self, given: Any) -> None:
         with pytest.raises(TemplateSyntaxError, match="takes the result of a task of LeaseQueueBackend; it is"):
             tag(result=given)
+
+
+def test_the_how_to(settings: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, client: Client) -> None:
+    found = {block.word.removeprefix("file="): block.text for block in blocks("how-to/progress.md") if block.word}
+    for path, text in found.items():
+        file = tmp_path / (f"templates/{path}" if path.endswith(".html") else path)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in ("shop", "shop.tasks", "shop.views", "shop.urls"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    settings.LEASEQUEUE = {"TASK_MODULES": ["shop"]}
+    settings.ROOT_URLCONF = "shop.urls"
+    settings.TEMPLATES = [{**settings.TEMPLATES[0], "DIRS": [tmp_path / "templates"]}]
+    client.force_login(User.objects.create_user("ann"))
+    response = client.get("/import/", follow=True)
+    (address, _), *_ = response.redirect_chain
+    assert 'aria-label="Import of orders"' in response.content.decode()
+    assert client.get(address.replace("import", "progress")).json()["words"] == "Waiting"
+    client.force_login(User.objects.create_user("bob"))
+    assert client.get(address).status_code == client.get(address.replace("import", "progress")).status_code == 404
 
 
 class TestTheDemoSPage:

@@ -3,23 +3,26 @@
 import asyncio
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 from django.core.asgi import get_asgi_application
 from django.core.exceptions import ImproperlyConfigured
 
-from django_leasequeue import EmbeddedWorker, with_worker
+from django_leasequeue import EmbeddedWorker, conf, with_worker
 from django_leasequeue.conf import process
 from django_leasequeue.models import Worker
 from django_leasequeue.worker import embedded
 from django_leasequeue.worker.fetcher import Fetcher
+from tests.support.documents import blocks
 from tests.support.ports import free_port
 from tests.support.waiting import eventually
 from tests.worker.handlers import lines
@@ -232,6 +235,26 @@ def test_what_the_settings_give_to_runworker_does_not_reach_a_web_process(settin
     options = EmbeddedWorker().options
     assert (options.concurrency, options.coroutines, options.processes, options.max_jobs) == (2, 2, 1, 0)
     assert (options.node, options.health_port, options.prefetch) == ("", 0, 7)
+
+
+def test_the_how_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    files = {block.word.removeprefix("file="): block.text for block in blocks("how-to/embedded-worker.md")}
+    uwsgi = ModuleType("uwsgidecorators")
+    uwsgi.postfork = lambda function: function  # type: ignore[attr-defined]  # a module made here
+    monkeypatch.setitem(sys.modules, "uwsgidecorators", uwsgi)
+    started: list[dict[str, Any]] = []
+    monkeypatch.setattr(EmbeddedWorker, "start", lambda self: started.append(self.options))
+    names: dict[str, dict[str, Any]] = {name: {} for name in files if name.endswith(".py")}
+    for name, held in names.items():
+        exec(files[name], held)
+    server = SimpleNamespace()
+    names["gunicorn.conf.py"]["post_worker_init"](server)
+    names["gunicorn.conf.py"]["worker_exit"](None, server)
+    names["mysite/wsgi.py"]["start_worker"]()
+    assert [options.concurrency for options in started] == [2, 2]
+    assert callable(names["mysite/asgi.py"]["application"])
+    held = names["mysite/settings.py"]["LEASEQUEUE"]
+    assert conf.read(conf.Settings, held, "LEASEQUEUE").RUNSERVER_WORKER
 
 
 # Real servers
