@@ -13,7 +13,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
 from ..exceptions import InvalidOption
-from .api import TaskResult, TaskResultDoesNotExist, TaskResultStatus, task_backends
+from .api import TaskResultDoesNotExist, TaskResultStatus, task_backends
 from .exceptions import TaskNotFound
 from .results import LeaseQueueTaskResult
 
@@ -76,7 +76,7 @@ def progress_view(
     @require_safe
     def view(request: HttpRequest, id: str) -> HttpResponse:
         try:
-            result: TaskResult[Any] = task_backends[backend].get_result(id)
+            result = task_backends[backend].get_result(id)
         except (TaskResultDoesNotExist, TaskNotFound, InvalidOption) as error:
             raise Http404 from error
         if not isinstance(result, LeaseQueueTaskResult) or not allowed(request, result):
