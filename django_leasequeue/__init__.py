@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from .queue.heartbeat import Heartbeat as Heartbeat
     from .queue.outcomes import ClaimedJob as ClaimedJob
     from .queue.queue import Queue as Queue
+    from .tasks.progress import progress_view as progress_view
+    from .worker.embedded import EmbeddedWorker as EmbeddedWorker
+    from .worker.embedded import with_worker as with_worker
 
 #: Where the public names live. They are imported when they are first used: importing this package imports nothing, and
 #: none of them needs Django's apps to be loaded.
@@ -26,10 +29,13 @@ _HOMES = {
     "BufferedQueue": "queue.buffered",
     "ClaimedJob": "queue.outcomes",
     "Consumer": "queue.consumer",
+    "EmbeddedWorker": "worker.embedded",
     "Heartbeat": "queue.heartbeat",
     "Limit": "engine.flow.declared",
     "NewJob": "engine.rows",
     "Queue": "queue.queue",
+    "progress_view": "tasks.progress",
+    "with_worker": "worker.embedded",
 }
 
 

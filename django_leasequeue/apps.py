@@ -42,8 +42,13 @@ class LeaseQueueConfig(AppConfig):
         post_migrate.connect(declared.on_migrate, sender=self, dispatch_uid="django_leasequeue.engine.queues.declared")
         post_migrate.connect(declarations.on_migrate, sender=self, dispatch_uid="django_leasequeue.reaper.recurring")
         lake.register()
-        # The checks report invalid settings.
-        if not conf.problems() and conf.settings.METRICS.OPENTELEMETRY:
+        if conf.problems():  # the checks report them
+            return
+        if conf.settings.METRICS.OPENTELEMETRY:
             from .metrics.otel import instrument
 
             instrument()
+        if conf.settings.RUNSERVER_WORKER:
+            from .worker.embedded import start_beside_runserver
+
+            start_beside_runserver()

@@ -308,6 +308,8 @@ class Settings:
     #: The name under which this project declares recurring tasks; None: the package of its settings module, behind
     #: the project of WORKER if there is one.
     SERVICE: str | None = None
+    #: Whether ``manage.py runserver`` runs a worker, too: for development.
+    RUNSERVER_WORKER: bool = False
     #: Options of the parts.
     REAPER: ReaperOptions = ReaperOptions()
     WORKER: WorkerOptions = WorkerOptions()

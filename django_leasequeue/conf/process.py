@@ -36,6 +36,8 @@ class Switches:
     django_connection: bool = False
     #: Runs jobs for a caller that waits inside a transaction that no worker sees.
     inline: Inline | None = None
+    #: Whether an ``EmbeddedWorker`` starts: beside a test's transactions it would take jobs away from it.
+    embedded: bool = True
 
 
 switches = Switches()

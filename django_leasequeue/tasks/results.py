@@ -119,6 +119,17 @@ class LeaseQueueTaskResult(GenericTaskResult[T]):
         found = (Job.objects.using(database).filter(key=self.id).first() for database in self._databases())
         return next(filter(None, found), None)
 
+    @property
+    def progress(self) -> Any:
+        """What the task has reported last, read now; ``None`` where it has reported nothing or is forgotten."""
+        from ..models import Job
+
+        found = (
+            Job.objects.using(database).filter(key=self.id).values_list("progress", flat=True).first()
+            for database in self._databases()
+        )
+        return next((report for report in found if report is not None), None)
+
     def cancel(self, *, running: bool = False) -> bool:
         """Take the task out if it is not running: it is waiting, delayed, or between two attempts.
 

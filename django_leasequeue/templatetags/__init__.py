@@ -1,4 +1,4 @@
-"""Filters and tags for the templates of the admin.
+"""Filters and tags for templates.
 
-Only the admin's templates use them.
+``leasequeue.py`` is for the host's templates; those of the admin use ``leasequeue_admin.py``.
 """

@@ -63,7 +63,7 @@ class Harness:
         self.always = False
 
     def __enter__(self) -> Self:
-        before, process.switches = process.switches, process.Switches(django_connection=True, inline=self)
+        before, process.switches = process.switches, process.Switches(True, self, embedded=False)
         self._held.callback(setattr, process, "switches", before)
         return self
 

@@ -26,11 +26,12 @@ def leasequeue() -> Iterator[Harness]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup() -> None:
-    """Let async calls use Django's connection: only it sees a test's open transaction."""
+    """Let async calls use Django's connection: only it sees a test's open transaction. No embedded worker starts."""
     if "django" in sys.modules:
         from ..conf import process
 
         process.switches.django_connection = True
+        process.switches.embedded = False
         process.forget()  # the test before has rolled its rows back
 
 

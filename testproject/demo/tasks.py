@@ -12,7 +12,7 @@ from django.utils import timezone
 from django_leasequeue.tasks import LeaseQueueContext, current, task
 
 from .models import SourceReport, Total
-from .source import examine
+from .source import examine, find_sources
 
 
 @task(queue_name="demo", takes_context=True, timeout=60)
@@ -32,6 +32,21 @@ def report_source(context: LeaseQueueContext, path: str) -> dict[str, int]:
         },
     )
     return {"lines": found.lines, "functions": found.functions, "classes": found.classes}
+
+
+@task(queue_name="demo", timeout=600)
+def survey(directory: str) -> dict[str, int]:
+    """Count the lines below a directory, and say how far it is: the page of the user who asked for it shows that."""
+    job = current()
+    assert job is not None
+    sources, lines, broken = find_sources(Path(directory)), 0, 0
+    for done, path in enumerate(sources):
+        job.set_progress({"done": done, "of": len(sources), "text": f"{done:,} of {len(sources):,} files"})
+        try:
+            lines += examine(path).lines
+        except (SyntaxError, ValueError):
+            broken += 1
+    return {"files": len(sources), "lines": lines, "broken": broken}
 
 
 @task(queue_name="demo-steps", max_attempts=10)

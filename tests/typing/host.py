@@ -9,7 +9,21 @@ import sys
 from datetime import datetime, timedelta
 from typing import Any, assert_type
 
-from django_leasequeue import BufferedQueue, ClaimedJob, Consumer, Heartbeat, NewJob, Queue, tasks
+from django.core.asgi import get_asgi_application
+from django.http import HttpRequest
+
+from django_leasequeue import (
+    BufferedQueue,
+    ClaimedJob,
+    Consumer,
+    EmbeddedWorker,
+    Heartbeat,
+    NewJob,
+    Queue,
+    progress_view,
+    tasks,
+    with_worker,
+)
 from django_leasequeue.client import AsyncClient, Client, ClientJob, Record, Worker
 from django_leasequeue.exceptions import LeaseLost, LeaseQueueError
 from django_leasequeue.models import Job, JobQuerySet
@@ -83,6 +97,19 @@ consumer = Consumer(images, run, concurrency=4)
 Consumer(images, run, concurrency="four")  # wrong
 
 
+application = with_worker(get_asgi_application(), concurrency=2)
+with_worker(None)  # wrong
+assert_type(EmbeddedWorker(queues=["mail"]).start(), bool)
+
+
+def is_mine(request: HttpRequest, result: DjangoResult) -> bool:
+    return bool(result.args)
+
+
+progress_view(is_mine, backend="default")
+progress_view(None)  # wrong
+
+
 @task(max_attempts=5, backoff=[10, 60])
 def send_receipt(order: int) -> str:
     return f"receipt {order}"
@@ -103,6 +130,7 @@ def enqueue_tasks() -> None:
     django_result: DjangoResult = result
     print(django_result)
     assert_type(result.return_value, str)
+    print(result.progress)
     assert_type(result.wait(timeout=5), str)
     assert_type(result.cancel(running=True), bool)
     result.cancel(running="yes")  # wrong

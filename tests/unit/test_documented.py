@@ -154,7 +154,10 @@ def signature(function: Any) -> str:
 
 def test_every_name_of_the_package_error_and_signal() -> None:
     names = [name for name in dir(django_leasequeue) if name in django_leasequeue._HOMES]
-    assert set(names) == {"BufferedQueue", "ClaimedJob", "Consumer", "Heartbeat", "Limit", "NewJob", "Queue"}
+    assert set(names) == {
+        "BufferedQueue", "ClaimedJob", "Consumer", "EmbeddedWorker", "Heartbeat", "Limit", "NewJob", "Queue",
+        "progress_view", "with_worker",
+    }  # fmt: skip
     assert not hasattr(django_leasequeue.testing, "Nothing")
     assert [name for name in [*names, *_HOMES] if f"`{name}" not in PYTHON and f" {name}" not in PYTHON] == []
     errors = [name for name, kind in vars(exceptions).items() if inspect.isclass(kind) and issubclass(kind, Exception)]

@@ -18,18 +18,14 @@ import psycopg
 from django_leasequeue.tasks.api import TaskResultStatus
 
 
-class WorkerProcess:
-    """``manage.py runworker`` with the script handler, with the reaper's duties or without."""
+class Process:
+    """A process with a session of its own, and its log: a Python module with arguments."""
 
-    def __init__(self, env: dict[str, str], *arguments: str, reaper: bool = False) -> None:
+    def __init__(self, env: dict[str, str], *arguments: str) -> None:
         self.log: list[str] = []
         self._process = subprocess.Popen(
-            [
-                *(sys.executable, "-m", "django", "runworker", *([] if reaper else ["--no-reaper"])),
-                *("--handler", "tests.worker.handlers.ScriptHandler", *arguments),
-            ],
-            env=env, stderr=subprocess.PIPE, text=True, start_new_session=True,
-        )  # fmt: skip
+            [sys.executable, "-m", *arguments], env=env, stderr=subprocess.PIPE, text=True, start_new_session=True
+        )
         self.pid = self._process.pid
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
@@ -77,6 +73,15 @@ class WorkerProcess:
         self._process.wait(60)
         self._reader.join(5)  # a child that outlives it may hold the pipe
         self._process.stderr.close()
+
+
+class WorkerProcess(Process):
+    """``manage.py runworker`` with the script handler, with the reaper's duties or without."""
+
+    def __init__(self, env: dict[str, str], *arguments: str, reaper: bool = False) -> None:
+        duties = [] if reaper else ["--no-reaper"]
+        script = ("--handler", "tests.worker.handlers.ScriptHandler")
+        super().__init__(env, "django", "runworker", *duties, *script, *arguments)
 
 
 #: Arguments for tasks in place of the script handler's jobs.

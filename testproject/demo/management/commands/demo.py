@@ -139,6 +139,7 @@ class Command(BaseCommand):
             f"  admin               http://127.0.0.1:{port}/admin/   (login {LOGIN}, password {PASSWORD})\n"
             f"  how it went         http://127.0.0.1:{port}{reverse('admin:leasequeue_overview')}\n"
             f"  its dead letters    http://127.0.0.1:{port}{reverse('admin:leasequeue_deadletters')}\n"
+            f"  a task of your own  http://127.0.0.1:{port}/demo/\n"
             f"  a shell             .venv/bin/python manage.py shell\n"
             f"                      >>> from testproject.demo.tasks import report_source\n"
             f"                      >>> result = report_source.enqueue('{source}')\n"

@@ -1,0 +1,22 @@
+"""An ``asgi.py`` whose processes run jobs, too, and hooks with which gunicorn's do beside a WSGI application."""
+
+from typing import Any
+
+from django.core.asgi import get_asgi_application
+
+from django_leasequeue import EmbeddedWorker, with_worker
+
+OPTIONS: dict[str, Any] = {
+    "queues": ["work"], "reaper": False, "handler": "tests.worker.handlers.ScriptHandler",
+}  # fmt: skip
+
+application = with_worker(get_asgi_application(), **OPTIONS)
+
+
+def post_worker_init(worker: Any) -> None:
+    worker.embedded = EmbeddedWorker(**OPTIONS)
+    worker.embedded.start()
+
+
+def worker_exit(server: Any, worker: Any) -> None:
+    worker.embedded.stop()
