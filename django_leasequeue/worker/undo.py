@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any
@@ -34,8 +34,10 @@ class UndoFailed(LeaseQueueError):
 
 def _undo_text(undo: Undo, atomic: bool) -> str:
     """Return the text by which a later process finds the function: its import path, and whether it is atomic."""
-    module, name = getattr(undo, "__module__", None), getattr(undo, "__qualname__", None)
-    if not callable(undo) or name is None or getattr(sys.modules.get(module or ""), name, None) is not undo:
+    path, found = f"{getattr(undo, '__module__', '')}.{getattr(undo, '__qualname__', '')}", None
+    with suppress(ImportError, ValueError):
+        found = import_string(path)
+    if found is not undo or not callable(undo):
         raise InvalidOption(
             "undo must be a function at the top of a module: a later process imports it by its name. It is"
             f" {undo!r:.200}."
@@ -44,7 +46,7 @@ def _undo_text(undo: Undo, atomic: bool) -> str:
         raise InvalidOption(
             f"undo of an atomic step must be a plain function, as Django's transactions are sync; it is {undo!r:.200}."
         )
-    return f"{module}.{name}{' atomic' if atomic else ''}"
+    return f"{path} atomic" if atomic else path
 
 
 def _call(path: str, value: Any) -> None:

@@ -139,7 +139,7 @@ SABOTAGES = (
     _sabotage("a job is cancelled while its step is being committed", QUIET,
         (_STEPS, "IF in_locks THEN", "IF false THEN")),
     _sabotage("a later delivery does not know of the steps before", QUIET,
-        ("worker/steps.py", "fresh = self", "fresh = True or self")),
+        ("worker/steps.py", "if self._job.deliveries <= 1", "if True or self._job.deliveries <= 1")),
     _sabotage("an atomic step is no transaction", DEATHS,
         ("engine/write_guard.py", "with transaction.atomic(using=self.using):", "if True:"),
         ("engine/write_guard.py", "if mark != self._mark:", "if False:")),

@@ -6,6 +6,6 @@
 SELECT q.id, j.seq, EXISTS (SELECT FROM (SELECT s.value FROM leasequeue_jobstep s
     WHERE s.seq = j.seq AND s.name = '$undo' OFFSET 0) s WHERE s.value ->> 'done' IS NULL)
 FROM leasequeue_queue q LEFT JOIN leasequeue_job j
-    ON j.seq = ANY (ARRAY(SELECT k.seq FROM leasequeue_keyed(%(keys)s::text[]) k UNION SELECT unnest(%(seqs)s::bigint[])))
-        AND j.queue_id = q.id
+    ON j.seq = ANY (ARRAY(SELECT k.seq FROM leasequeue_keyed(%(keys)s::text[]) k
+        UNION SELECT unnest(%(seqs)s::bigint[]))) AND j.queue_id = q.id
 WHERE q.project = %(project)s AND q.name = %(queue)s

@@ -1,7 +1,8 @@
 -- Purpose: record the value of a step of a leased job, if its worker still holds the lease. Who did the same step at
 --   the same time waits here until the first one's transaction ends: one of them keeps it.
--- Parameters: seq, token, node, name, number (its place in their order), value (JSON text), delivery, undo (how it is undone; null: not), locks (in a
---   transaction: nobody takes the job out before its end; not if that ends the job itself); now, autocommit.
+-- Parameters: seq, token, node, name, number (its place in their order), value (JSON text), delivery, undo (how it is
+--   undone; null: not), locks (in a transaction: nobody takes the job out before its end; not if that ends the job
+--   itself); now, autocommit.
 -- Index: leasequeue_job_pkey, leasequeue_claim_pkey, leasequeue_queue_pkey, in the function; leasequeue_jobstep_pkey.
 --   Always on disk: nothing asks for less.
 -- Pages: 60
