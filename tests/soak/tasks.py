@@ -290,7 +290,8 @@ def _pays_to(number: int, place: int) -> list[int]:
 def repay(paid: list[int]) -> None:
     with connection.cursor() as cursor:
         cursor.execute("DELETE FROM soak_effect WHERE number = %s AND place = %s", paid)
-    witness().say("repaid", *paid, cursor.rowcount)
+        rows = cursor.rowcount
+    witness().say("repaid", *paid, rows)
 
 
 @task

@@ -106,7 +106,7 @@ def keep_step(
     if parts := large_parts(contents):
         references = yield from put_steps(contents, parts)
         value = references[seq].text()
-    if parts or opens:
+    if parts or undo is not None:  # who takes the job out waits for the commit, and then knows of it
         yield BEGIN, {}
     kept = {**place, "name": name, "number": number, "value": value, "delivery": delivery, "locks": locks, "undo": undo}
     if rows := (yield "step_put", kept):

@@ -2,9 +2,7 @@
 -- Parameters: seq, token, node, now.
 -- Index: leasequeue_jobstep_pkey, leasequeue_job_pkey; leasequeue_claim_pkey, leasequeue_queue_pkey, in the function.
 -- Pages: 60 + 8 a row
--- Settings: the function has its own settings.
 -- Returns: a row if the lease is held.
-{keeps_host_settings()}
 WITH known AS MATERIALIZED (
     SELECT s.ctid AS place, s.number, s.name, s.undo, s.value::text AS value FROM leasequeue_jobstep s
     WHERE s.seq = %(seq)s::bigint
@@ -17,4 +15,5 @@ WITH known AS MATERIALIZED (
             OR known.number >= (SELECT min(first.number) FROM known first WHERE first.undo IS NOT NULL)))
         AND EXISTS (SELECT FROM note)
 )
-UPDATE leasequeue_job SET max_deliveries = note.own FROM note WHERE seq = %(seq)s::bigint RETURNING true
+UPDATE leasequeue_job SET max_deliveries = (SELECT own FROM note)
+WHERE seq = ANY (ARRAY(SELECT %(seq)s::bigint FROM note)) RETURNING true

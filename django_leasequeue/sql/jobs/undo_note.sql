@@ -4,18 +4,17 @@
 -- Index: leasequeue_jobstep_pkey, leasequeue_job_pkey; leasequeue_claim_pkey, leasequeue_queue_pkey, in the function.
 --   Always on disk.
 -- Pages: 60
--- Settings: the function has its own settings.
 -- Returns: a row if it is noted.
-{keeps_host_settings()}
 WITH noted AS (
     UPDATE leasequeue_jobstep SET value = (value::text::jsonb || %(change)s::text::jsonb)::json
-    WHERE seq = %(seq)s::bigint AND name = '$undo'
+    WHERE ctid = (SELECT s.ctid FROM leasequeue_jobstep s
+            WHERE s.seq = %(seq)s::bigint AND s.name = '$undo' OFFSET 0)
         AND leasequeue_holds(%(seq)s::bigint, %(token)s::bigint, %(node)s::text, %(now)s::timestamptz,
             NOT %(autocommit)s::bool)
         AND set_config('synchronous_commit', 'on', true) = 'on'
     RETURNING seq
 ), most AS (
     UPDATE leasequeue_job SET max_deliveries = %(most)s::int
-    WHERE seq = ANY (ARRAY(SELECT seq FROM noted)) AND %(most)s::int IS NOT NULL
+    WHERE seq = ANY (ARRAY(SELECT seq FROM noted WHERE %(most)s::int IS NOT NULL))
 )
 SELECT true FROM noted
