@@ -140,6 +140,8 @@ SABOTAGES = (
         (_STEPS, "IF in_locks THEN", "IF false THEN")),
     _sabotage("a later delivery does not know of the steps before", QUIET,
         ("worker/steps.py", "if self._job.deliveries <= 1", "if True or self._job.deliveries <= 1")),
+    _sabotage("a failed task undoes nothing", QUIET,
+        ("worker/undo.py", "if step.undo is None or", "if True or")),
     _sabotage("an atomic step is no transaction", DEATHS,
         ("engine/write_guard.py", "with transaction.atomic(using=self.using):", "if True:"),
         ("engine/write_guard.py", "if mark != self._mark:", "if False:")),

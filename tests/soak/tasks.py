@@ -288,6 +288,7 @@ def _pays_to(number: int, place: int) -> list[int]:
 
 
 def repay(paid: list[int]) -> None:
+    time.sleep(0.05)  # so that there is a middle to be killed in
     with connection.cursor() as cursor:
         cursor.execute("DELETE FROM soak_effect WHERE number = %s AND place = %s", paid)
         rows = cursor.rowcount

@@ -5,14 +5,18 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import Group
+from django.test import Client
 
-from django_leasequeue.exceptions import InvalidOption
+from django_leasequeue.exceptions import InvalidOption, JobFailed
 from django_leasequeue.models import Attempt, Job, JobStep
 from django_leasequeue.tasks.api import TaskResultDoesNotExist, TaskResultStatus
+from django_leasequeue.tasks.handler import TaskHandler
 from django_leasequeue.testing import Harness
 from django_leasequeue.worker import JobControl
 from tests.engine.helpers import NODE, make, one, put
+from tests.support.waiting import eventually
 from tests.tasks import undo_tasks as tasks
+from tests.worker.support import working
 
 pytestmark = pytest.mark.django_db
 
@@ -74,7 +78,7 @@ class TestFailure:
     def test_of_coroutines(self, leasequeue: Harness) -> None:
         tasks.async_trip.enqueue()
         assert states(leasequeue) == ["failing", "failed"]
-        assert (tasks.done, booked()) == (["hotel", "flight"], ["flight"])
+        assert (tasks.done, booked()) == (["hotel", "coroutine"], ["coroutine"])
 
     def test_of_a_decorated_step_and_of_a_result_that_is_no_json(self, leasequeue: Harness) -> None:
         tasks.decorated_trip.enqueue()
@@ -182,6 +186,33 @@ def _control() -> JobControl:
     control = JobControl(one(), NODE)
     control.undoes_steps = True
     return control
+
+
+def test_the_job_s_page_says_what_is_undone(leasequeue: Harness, admin_client: Client) -> None:
+    tasks.trip.using(max_attempts=1).enqueue("wrong")
+    states(leasequeue)
+    page = admin_client.get(f"/admin/leasequeue/job/{Job.objects.get().pk}/change/").content.decode()
+    assert "undo of hotel" in page
+    assert "undone by tests.tasks.undo_tasks.unbook atomic" in page
+
+
+@pytest.mark.slow
+@pytest.mark.sample
+@pytest.mark.django_db(transaction=True)
+def test_workers_undo_what_threads_coroutines_and_processes_have_done() -> None:
+    """It is slow by its workers and the processes of a task."""
+    slow = tasks.slow_trip.enqueue()
+    made = [tasks.unserializable_trip.enqueue(), tasks.async_trip.enqueue(), tasks.isolated_trip.enqueue()]
+    options: dict[str, Any] = {"queues": ["default"], "concurrency": 2}
+    with working(TaskHandler(), reaper=True, **options):
+        eventually(lambda: Group.objects.filter(name="slow").exists())
+        assert slow.cancel(running=True)
+        for result in made:
+            with pytest.raises(JobFailed):
+                result.wait(timeout=120)
+        eventually(lambda: not Job.objects.filter(state__in=["ready", "leased", "delayed"]).exists())
+    assert booked() == ["coroutine"]
+    assert [result.attempts for result in made] == [2, 2, 2]
 
 
 class TestRefused:

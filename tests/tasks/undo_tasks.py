@@ -1,5 +1,6 @@
 """Tasks with steps that are undone; what they do is a row in ``Group``, and their undo removes it."""
 
+import os
 from typing import Any
 
 from django.contrib.auth.models import Group
@@ -74,7 +75,7 @@ def decorated_trip(how: str = "wrong") -> None:
 
 @task(max_attempts=2, backoff=0)
 async def async_trip() -> None:
-    await control().astep("flight", abook, "flight", undo=aunbook)
+    await control().astep("flight", abook, "coroutine", undo=aunbook)
     await control().astep("hotel", book, "hotel", atomic=True, undo=unbook)
     raise FailForGood("no")
 
@@ -83,6 +84,19 @@ async def async_trip() -> None:
 def unserializable_trip() -> Any:
     control().step("flight", book, "flight", undo=unbook)
     return object()
+
+
+@task(isolate=True, max_attempts=3, autoretry_for=[ValueError])
+def isolated_trip() -> None:
+    control().step("flight", book, "isolated", undo=unbook)
+    os._exit(1)
+
+
+@task
+def slow_trip() -> None:
+    control().step("flight", book, "slow", atomic=True, undo=unbook)
+    control().event.wait(60)
+    control().raise_if_aborted()
 
 
 @task(atomic=True, max_attempts=1)
