@@ -12,6 +12,7 @@ from ..engine import Failure
 from ..engine.jobs.undo import CANCELLED
 from ..engine.leases.settle import MAX_MESSAGE, MAX_TRACEBACK, clean
 from ..exceptions import LeaseLost, LeaseQueueError, NotBegun
+from ..worker.atomic import database_of
 from ..worker.control import GiveUp, JobAborted, JobControl, JobTimeout, Retry
 from ..worker.durable import Crashed
 from ..worker.run import plain_failure
@@ -54,7 +55,7 @@ def undo(control: JobControl, steps: UndoneSteps, project: str) -> NoReturn:
     steps.undo_all()
     if note["why"] == CANCELLED:
         steps.note(done=True)
-        engine.run(engine.cancel(job.queue, seqs=[job.seq], project=project, running=True), control.using)
+        engine.run(engine.cancel(job.queue, seqs=[job.seq], project=project, running=True), database_of(control))
         control.abort("cancelled")
         raise JobAborted("cancelled")
     # Whatever becomes of this run, its delivery is the last one: the job is dead, and is not begun anew.

@@ -1,19 +1,25 @@
 """Steps that are undone when their task fails for good or is cancelled."""
 
+import threading
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from django.contrib.auth.models import Group
+from django.db import connection
 from django.test import Client
 
+from django_leasequeue import engine
 from django_leasequeue.exceptions import InvalidOption, JobFailed
 from django_leasequeue.models import Attempt, Job, JobStep
+from django_leasequeue.models.storedjob import Record
 from django_leasequeue.tasks.api import TaskResultDoesNotExist, TaskResultStatus
 from django_leasequeue.tasks.handler import TaskHandler
 from django_leasequeue.testing import Harness
 from django_leasequeue.worker import JobControl
+from django_leasequeue.worker.steps import JobSteps
 from tests.engine.helpers import NODE, make, one, put
+from tests.support.threads import ThreadResult
 from tests.support.waiting import eventually
 from tests.tasks import undo_tasks as tasks
 from tests.worker.support import working
@@ -64,6 +70,18 @@ class TestFailure:
             assert states(leasequeue, advance=True) == ["failing", "failing", "dead"]
             assert (tasks.done, booked()) == (["mail", "car", "hotel", "flight"], [])
         assert Job.objects.get().max_deliveries is not None
+
+    def test_a_retry_from_a_step_and_a_dead_letter_of_another_queue_begin_anew(self, leasequeue: Harness) -> None:
+        make("trips", dead_letter="graves", exhaust_at="release")
+        tasks.trip.using(queue_name="trips").enqueue("wrong")
+        states(leasequeue, advance=True)
+        for step in (None, "flight"):
+            tasks.done.clear()
+            (letter,) = Record.objects.filter(queue__name="graves").values_list("seq", flat=True)
+            (back,) = engine.run(engine.redrive("graves", [letter], to="trips", from_step=step))
+            assert back.state == "ready"
+            assert states(leasequeue, advance=True) == ["failing", "failing", "dead"]
+            assert (tasks.done, booked()) == (["mail", "car", "hotel", "flight"], ["look"])
 
     def test_a_completed_task_undoes_nothing(self, leasequeue: Harness) -> None:
         tasks.trip.enqueue("")
@@ -213,6 +231,37 @@ def test_workers_undo_what_threads_coroutines_and_processes_have_done() -> None:
         eventually(lambda: not Job.objects.filter(state__in=["ready", "leased", "delayed"]).exists())
     assert booked() == ["coroutine"]
     assert [result.attempts for result in made] == [2, 2, 2]
+
+
+@pytest.mark.slow
+@pytest.mark.django_db(transaction=True)
+def test_a_cancel_waits_for_the_first_step_while_it_is_committed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is slow by its worker."""
+    kept, goes_on, keep = threading.Event(), threading.Event(), JobSteps._keep
+
+    def slowly(self: JobSteps, *args: Any) -> None:
+        keep(self, *args)
+        if not kept.is_set():
+            kept.set()
+            assert goes_on.wait(60)
+
+    monkeypatch.setattr(JobSteps, "_keep", slowly)
+    result = tasks.slow_trip.enqueue()
+    with working(TaskHandler(), queues=["default"], concurrency=1):
+        assert kept.wait(60)
+        with ThreadResult(lambda: result.cancel(running=True)) as cancel:
+            eventually(_waits_for_a_lock)
+            goes_on.set()
+            assert cancel.value() is True
+        eventually(lambda: not Job.objects.exists())
+    assert (tasks.done, booked()) == (["slow"], [])
+
+
+def _waits_for_a_lock() -> bool:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'")
+        ((count,),) = cursor.fetchall()
+    return bool(count)
 
 
 class TestRefused:
