@@ -17,4 +17,5 @@ WITH job AS MATERIALIZED (
 INSERT INTO leasequeue_jobstep (seq, number, name, value, done_at, delivery)
 SELECT seq, 0, '$undo', json_build_object('own', own, 'max', max), {now()}, %(delivery)s::int FROM job
 WHERE set_config('synchronous_commit', 'on', true) = 'on'
+ON CONFLICT (seq, name) DO NOTHING
 RETURNING value::text
