@@ -22,6 +22,7 @@ from ..conf.process import Memory
 from ..engine import DjangoExecutor, search_index, store
 from ..engine.dead.filter import PayloadTest
 from ..engine.epoch import above_horizon
+from ..engine.jobs.undo import NOTE
 from ..engine.limits import MAX_SEQ
 from ..engine.operation import Operation, Statements, operation, steady
 from ..engine.queues import routing
@@ -257,6 +258,7 @@ def read_steps(seq: int) -> list[Any]:
     found: list[Any] = list(steps.annotate(**sized, text=text)[:MAX_STEPS])
     for step in found:
         step.part = Part(step.name, step.text, step.size)
+        step.label = "what is undone" if step.name == NOTE else step.name.replace(f"{NOTE} ", "undo of ")
     return found
 
 

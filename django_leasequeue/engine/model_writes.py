@@ -19,7 +19,7 @@ from ..exceptions import InvalidOption
 from ..models import Claim, JobQuerySet, Queue
 from . import DjangoExecutor, run
 from .dead import action
-from .jobs.remove import cancel as cancel_jobs
+from .jobs.cancel import cancel as cancel_jobs
 from .leases.settle import release as release_jobs
 from .leases.sweep import promote
 from .limits import MAX_BATCH

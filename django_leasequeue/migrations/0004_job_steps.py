@@ -71,6 +71,7 @@ class Migration(migrations.Migration):
                 ("until", models.DateTimeField(null=True)),
                 ("project", models.TextField(db_collation="C", null=True)),
                 ("event", models.TextField(db_collation="C", null=True)),
+                ("undo", models.TextField(null=True)),
                 (
                     "job",
                     django_leasequeue.models.base.SameNumber(

@@ -214,6 +214,8 @@ class JobStep(ReadOnlyModel):
     #: The event that it waits for, and that event's project; null when the wait is over.
     project = models.TextField(db_collation="C", null=True)
     event = models.TextField(db_collation="C", null=True)
+    #: The import path of the function that undoes it, and "atomic" if that is one; null: nothing undoes it.
+    undo = models.TextField(null=True)
 
     job = SameNumber("leasequeue.Job", related_name="steps")
 

@@ -60,5 +60,6 @@ TaskResultDoesNotExist = exceptions.TaskResultDoesNotExist
 TaskResultStatus = base.TaskResultStatus
 BaseTaskBackend = backends.BaseTaskBackend
 normalize_json = utils.normalize_json
-task_backends = tasks.task_backends
+# mypy has read its module only in part when it comes here in some orders.
+task_backends: tasks.TaskBackendHandler = vars(tasks)["task_backends"]
 task_signals = signals

@@ -20,6 +20,7 @@ from .api import DEFAULT_TASK_BACKEND_ALIAS, P, T, TaskContext, TaskResultDoesNo
 from .exceptions import FailForGood
 from .results import number_of
 from .signature import Signature, Step
+from .undo import undo
 from .workflow_result import WorkflowResult, get_workflow_result
 
 if TYPE_CHECKING:
@@ -63,7 +64,12 @@ def step(function: Callable[P, T], /) -> Callable[P, T]: ...
 
 @overload
 def step(
-    *, name: str | None = ..., atomic: bool = ..., retries: int = ..., backoff: float = ...
+    *,
+    name: str | None = ...,
+    atomic: bool = ...,
+    retries: int = ...,
+    backoff: float = ...,
+    undo: Callable[[Any], object] | None = ...,
 ) -> Callable[[Callable[P, T]], Callable[P, T]]: ...
 
 
@@ -75,6 +81,7 @@ def step(
     atomic: bool = False,
     retries: int = 0,
     backoff: float = 0.0,
+    undo: Callable[[Any], object] | None = None,
 ) -> Any:
     """Make a function a step of the task that calls it; outside of a task it is a plain function.
 
@@ -84,11 +91,12 @@ def step(
         atomic: run it inside ``transaction.atomic()`` of the job's database.
         retries: how often it is tried again in place when it raises.
         backoff: seconds between two tries.
+        undo: a function that gets its value and undoes it, if the task fails for good or is cancelled.
     """
 
     def make(inner: Callable[..., Any]) -> Callable[..., Any]:
         called = name or inner.__name__
-        options: dict[str, Any] = {"atomic": atomic, "retries": retries, "backoff": backoff}
+        options: dict[str, Any] = {"atomic": atomic, "retries": retries, "backoff": backoff, "undo": undo}
 
         if iscoroutinefunction(inner):
 
@@ -182,9 +190,14 @@ def may_be_replaced(job: LeasedJob) -> bool:
     return job.deliveries > 1 or job.flags & _FAILED > 0
 
 
-def replacement_of(control: JobControl) -> Any:
-    """Return the replacement that an earlier delivery enqueued for the job, or ``None``."""
-    return control.find_step(STEP) if may_be_replaced(control.job) else None
+def resumed(control: JobControl, project: str) -> Callable[[], Any] | None:
+    """Return what a delivery does in place of calling the task: undo its steps, or wait for what has replaced it."""
+    if not may_be_replaced(control.job):
+        return None
+    replacement = control.find_step(STEP)
+    if (steps := control.to_undo()) is not None and steps.undoing:
+        return partial(undo, control, steps, project)
+    return None if replacement is None else partial(replaced, control)
 
 
 def replaced(control: JobControl, call: Any = None) -> Any:

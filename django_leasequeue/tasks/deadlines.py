@@ -7,6 +7,8 @@ from contextlib import suppress
 from datetime import datetime
 from typing import Any, NamedTuple
 
+from asgiref.sync import sync_to_async
+
 from .. import engine
 from ..conf import process
 from ..engine import LeasedJob, clock
@@ -15,7 +17,7 @@ from ..twins import Body, either
 from ..worker.control import JobControl, Retry
 from .api import Task, task_backends
 from .backoff import Backoff
-from .context import queue_database
+from .context import may_be_replaced, queue_database
 from .exceptions import UNREACHED, DeadlineExceeded
 from .lookup import TaskEntry, asked_start, number
 
@@ -80,6 +82,8 @@ def begin(entry: TaskEntry, job: LeasedJob, control: JobControl, project: str) -
     # A worker may have claimed it ahead.
     left -= max(0.0, time.monotonic() - control.lease.claimed)
     if left <= 0:
+        if may_be_replaced(job) and (yield either(_undoes, sync_to_async(_undoes), control)):
+            return  # it has failed already: what it did is undone, however late
         raise DeadlineExceeded(f"The deadline of {job.meta[DEADLINE]:g} s was over before this attempt could start.")
     control.over_at = clock.elapsing() + left
     place = job.key, job.token
@@ -95,16 +99,30 @@ def begin(entry: TaskEntry, job: LeasedJob, control: JobControl, project: str) -
                 _begun[place] = _Begun(control.over_at, policy)
 
 
+def _undoes(control: JobControl) -> bool:
+    """Return whether a delivery undoes the steps of a job that has failed for good."""
+    steps = control.to_undo(unknown=True)
+    assert steps is not None
+    steps.load(forgets=False)
+    return steps.undoing
+
+
 def queue_backoff(job: LeasedJob) -> Any:
     """Return the backoff of the queue of a job with a deadline; ``None``: the queue itself applies it."""
     begun = _begun.get((job.key, job.token))
     return None if begun is None else begun.backoff
 
 
-def ended(job: LeasedJob, retry: Retry | None = None) -> DeadlineExceeded | None:
-    """Forget an attempt; return the error that ends the job if its deadline is over, or would be at the retry."""
-    begun = _begun.pop((job.key, job.token), None) if _begun else None
-    if begun is None or retry is None:
+def forget(job: LeasedJob) -> None:
+    """Forget an attempt that has ended."""
+    if _begun:
+        _begun.pop((job.key, job.token), None)
+
+
+def too_late(job: LeasedJob, retry: Retry) -> DeadlineExceeded | None:
+    """Return the error that ends the job if its deadline is over, or would be at the retry."""
+    begun = _begun.get((job.key, job.token)) if _begun else None
+    if begun is None:
         return None
     left, delay = begun.over_at - clock.elapsing(), (retry.delay_ms or 0) / 1_000
     if left <= SHORTEST:

@@ -7,6 +7,7 @@ import math
 import traceback
 from contextlib import suppress
 from contextvars import Token
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -20,10 +21,11 @@ from ..engine.jobs.steps import emit_end, result_event
 from ..engine.limits import seconds_of
 from ..engine.write_guard import check_ended
 from ..exceptions import InvalidOption, LeaseLost, NotBegun, NotSerializable
+from ..worker.atomic import atomic_run, database_of
 from ..worker.control import EndingName, GiveUp, JobControl, Retry
 from ..worker.durable import Replaced
 from ..worker.leases import SUSPECT
-from ..worker.steps import atomic_run, database_of
+from ..worker.undo import UndoFailed
 from . import backoff as backoffs
 from . import deadlines
 from .ambient import restored
@@ -34,7 +36,7 @@ from .context import (
     may_be_replaced,
     queue_database,
     replaced,
-    replacement_of,
+    resumed,
     running,
 )
 from .exceptions import UNREACHED, ContextNotRestored, FailForGood, RetryLater, TaskNotFound
@@ -44,6 +46,7 @@ from .payload import arguments_of, result_json
 from .signals import Announcer
 from .signature import first_argument, read_inputs
 from .task_class import LeaseQueueTask
+from .undo import UndoBegun, Undone, to_undo, turn
 from .unknown import UnknownTasks
 
 logger = logging.getLogger("django_leasequeue.tasks")
@@ -125,15 +128,15 @@ class TaskHandler:
                     args, kwargs, marked = self._arguments(entry, job, control)
                     if marked is not None:
                         args = twins.run(_with_inputs(entry, job, args, marked))
-                    replacement = replacement_of(control)
+                    resumes = resumed(control, self._project)
                     if entry.atomic:
                         connections[database_of(control)].ensure_connection()
                 except UNREACHED as error:
                     raise NotBegun(str(error)) from error
                 # Reading the arguments may have taken longer than the lease.
                 control.begin()
-                if replacement is not None:
-                    value = replaced(control)
+                if resumes is not None:
+                    value = resumes()
                 elif entry.atomic:
                     return self._in_transaction(entry, job, control, args, kwargs)
                 else:
@@ -142,11 +145,15 @@ class TaskHandler:
                         control.returned()
                     except Replaced as found:
                         value = replaced(control, found.call)
+            return self._kept(entry, job, value)
+        except BaseException as error:
+            if (steps := to_undo(control, error, apart=not self._inside and self._runs_apart(entry, job))) is not None:
+                turn(control, steps, error, self)
+            raise
         finally:
             running.reset(token)
             if tagging is not None:
                 metadata.inherited.reset(tagging)
-        return self._kept(entry, job, value)
 
     def _in_transaction(
         self, entry: TaskEntry, job: LeasedJob, control: JobControl, args: Any, kwargs: Any
@@ -188,42 +195,54 @@ class TaskHandler:
                     args, kwargs, marked = self._arguments(entry, job, control)
                     if marked is not None:
                         args = await twins.arun(_with_inputs(entry, job, args, marked))
-                    replacement = await sync_to_async(replacement_of)(control) if may_be_replaced(job) else None
+                    resumes = await sync_to_async(resumed)(control, self._project) if may_be_replaced(job) else None
                 except UNREACHED as error:
                     raise NotBegun(str(error)) from error
                 control.begin()
-                if replacement is not None:
-                    value = await sync_to_async(replaced)(control)
+                if resumes is not None:
+                    value = await sync_to_async(resumes)()
                 else:
                     try:
                         value = await entry.func(*args, **kwargs)
                         control.returned()
                     except Replaced as found:
                         value = await sync_to_async(replaced)(control, found.call)
+            return self._kept(entry, job, value)
+        except BaseException as error:
+            if (steps := to_undo(control, error)) is not None:
+                await sync_to_async(turn)(control, steps, error, self)
+            raise
         finally:
             running.reset(token)
             if tagging is not None:
                 metadata.inherited.reset(tagging)
-        return self._kept(entry, job, value)
 
     def failed(self, job: LeasedJob, error: BaseException) -> tuple[Failure, Retry | GiveUp]:
-        failure, verdict = self._judged(job, error)
-        late = deadlines.ended(job, verdict if isinstance(verdict, Retry) else None)
-        if late is not None:
-            late.__cause__, error = error, late
-            failure, verdict = self._judged(job, error)
-        if isinstance(verdict, GiveUp) or 0 < job.max_deliveries <= job.deliveries:
+        failure, verdict = self.judged(job, error)
+        deadlines.forget(job)
+        if isinstance(verdict, GiveUp) or isinstance(error, Undone) or 0 < job.max_deliveries <= job.deliveries:
             self._announcer.keep_error(job, error)
         return failure, verdict
 
-    def _judged(self, job: LeasedJob, error: BaseException) -> tuple[Failure, Retry | GiveUp]:
+    def judged(self, job: LeasedJob, error: BaseException) -> tuple[Failure, Retry | GiveUp]:
+        """Return what ``failed`` does, and keep nothing."""
         if isinstance(error, IsolatedTaskFailed):
-            return error.failed.failure, error.failed.decision
+            return error.failed
+        if isinstance(error, UndoBegun | Undone):
+            return error.judged
+        if isinstance(error, UndoFailed) and error.__cause__ is not None:
+            failure, verdict = self.judged(job, error.__cause__)
+            failure = replace(failure, message=f"{error}: {failure.message}")
+            return failure, Retry() if isinstance(verdict, GiveUp) else verdict
         kind, shown = f"{type(error).__module__}.{type(error).__qualname__}", _traceback(error)
         if isinstance(error, ReplacementFailed):
             kind, shown = error.error_type, shown.replace(f"{kind}: ", f"{error.error_type}: ")
         failure = Failure(kind, text_of(error), shown, fingerprint(error, job.name or ""))
-        return failure, self._verdict(job, error, failure)
+        verdict = self._verdict(job, error, failure)
+        if isinstance(verdict, Retry) and (late := deadlines.too_late(job, verdict)) is not None:
+            late.__cause__ = error
+            return self.judged(job, late)
+        return failure, verdict
 
     def settled(
         self,
@@ -276,7 +295,7 @@ class TaskHandler:
     def _kept(self, entry: TaskEntry, job: LeasedJob, value: Any) -> str | None:
         ignores = entry.ignore_result
         if job.meta_json is not None:
-            deadlines.ended(job)
+            deadlines.forget(job)
             ignores = self._meta(job).get("ignore_result", ignores)
         return None if value is None or ignores else result_json(entry.path, value)
 
@@ -288,7 +307,7 @@ class TaskHandler:
 
     def _arguments(self, entry: TaskEntry, job: LeasedJob, control: JobControl) -> tuple[Any, Any, Any]:
         args, kwargs, marked = arguments_of(job.data_json)
-        control.keeps_slot = entry.keeps_slot
+        control.keeps_slot, control.undoes_steps = entry.keeps_slot, True
         if entry.task.takes_context:
             result = self._announcer.result(entry, job, TaskResultStatus.RUNNING)
             args = [LeaseQueueContext(task_result=result, control=control), *args]

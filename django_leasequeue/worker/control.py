@@ -146,6 +146,10 @@ class JobControl(DurableControl):
             self._steps = JobSteps(self)
         return self._steps
 
+    def to_undo(self, *, unknown: bool = False) -> JobSteps | None:
+        """Return the steps if there are some to undo; ``unknown``: this run does not know. For handlers."""
+        return self._done if unknown or (self._steps is not None and self._steps.undo_note is not None) else None
+
     def returned(self) -> None:
         """Check a task that has returned: it may have caught ``Suspended``, or skipped steps of an earlier delivery."""
         forked.leave_if_child()

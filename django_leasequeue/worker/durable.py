@@ -15,7 +15,9 @@ from ..engine import LeasedJob, clock
 from ..engine.jobs.steps import check_event_name, event_step
 from ..engine.limits import MAX_SPAN_MS
 from ..exceptions import EventTimeout, InvalidOption
-from .steps import AtomicStep, JobSteps
+from .atomic import AtomicStep
+from .steps import JobSteps
+from .undo import Undo
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -92,6 +94,8 @@ class DurableControl(ABC):
     keeps_slot = False
     #: When its deadline is over (of ``clock.elapsing``); for handlers to set: a suspended job continues then to end.
     over_at = math.inf
+    #: Whether its handler undoes steps; for handlers.
+    undoes_steps = False
     #: The step after whose record the run crashes; for tests.
     crash_after: str | None = None
 
@@ -108,6 +112,7 @@ class DurableControl(ABC):
         atomic: bool = False,
         retries: int = 0,
         backoff: float = 0.0,
+        undo: Undo | None = None,
         **kwargs: Any,
     ) -> T:
         """Run a part of the job once: later deliveries get its recorded value instead.
@@ -123,6 +128,8 @@ class DurableControl(ABC):
             atomic: run it inside ``transaction.atomic()`` of the job's database. Other databases may only be read.
             retries: how often to retry at once when it raises, at most 100.
             backoff: seconds between two tries.
+            undo: a function at the top of a module. If the task fails for good or is cancelled, ``undo(value)`` undoes
+                the step; the last step is undone first. That of an atomic step is atomic, too.
             **kwargs: its keyword arguments.
 
         Returns:
@@ -134,7 +141,7 @@ class DurableControl(ABC):
             PayloadTooLarge: its value is too large. An error of the function is raised, too; the step is not done then.
         """
         found: T = self._done.run(
-            name, partial(function, *args, **kwargs), atomic=atomic, retries=retries, backoff=backoff
+            name, partial(function, *args, **kwargs), atomic=atomic, retries=retries, backoff=backoff, undo=undo
         )
         return found
 
@@ -146,19 +153,20 @@ class DurableControl(ABC):
         atomic: bool = False,
         retries: int = 0,
         backoff: float = 0.0,
+        undo: Undo | None = None,
         **kwargs: Any,
     ) -> Any:
         """See ``step``; ``function`` may be a coroutine function, unless the step is atomic."""
         return await self._done.arun(
-            name, partial(function, *args, **kwargs), atomic=atomic, retries=retries, backoff=backoff
+            name, partial(function, *args, **kwargs), atomic=atomic, retries=retries, backoff=backoff, undo=undo
         )
 
-    def atomic_step(self, name: str) -> AtomicStep:
+    def atomic_step(self, name: str, undo: Undo | None = None) -> AtomicStep:
         """Run a block as an atomic step: ``with current().atomic_step("reserve") as step``.
 
         The block runs in ``transaction.atomic()`` of the job's database; that transaction records ``step.value``, which
         the block sets: see ``step``. If ``step.done``, an earlier delivery has done the step and ``step.value`` is its
-        value; the block runs all the same, and may not write.
+        value; the block runs all the same, and may not write. ``undo`` undoes it, as that of ``step``.
 
         Raises:
             LeaseLost: at the end of the block: the lease is over, and the block is rolled back.
@@ -166,7 +174,7 @@ class DurableControl(ABC):
                 coroutine.
             PayloadTooLarge: the value is too large.
         """
-        return AtomicStep(name, partial(self._done.block, name))
+        return AtomicStep(name, partial(self._done.block, name, undo))
 
     def step_key(self, name: str) -> str:
         """Return a text that is unique for a step of a job and equal in each delivery: an external idempotency key."""

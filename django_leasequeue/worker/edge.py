@@ -23,10 +23,10 @@ from ..conf import process
 from ..engine.pool import let_go
 from ..exceptions import TransactionLeftOpen
 from . import forked
+from .atomic import database_of
 from .control import Handler, JobControl
 from .logs import about
 from .run import COMPLETED, SUSPENDED, Entry, failed
-from .steps import database_of
 
 logger = logging.getLogger("django_leasequeue.worker")
 

@@ -8,15 +8,15 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from asgiref.sync import sync_to_async
 from django.db import connections
 
-from .. import conf, engine
+from .. import engine
 from ..engine import codec
 from ..engine.jobs.steps import KeptStep, forget_wait, keep_step, load_step, read_steps, step_text, wait_step
 from ..engine.limits import MAX_SPAN_MS, MAX_STEP_NAME, MAX_STEPS, check_integer, check_text, seconds_of
@@ -24,6 +24,8 @@ from ..engine.store import is_reference
 from ..engine.write_guard import OneTransaction, check_ended, refusing_writes
 from ..enums import JobFlag
 from ..exceptions import EventTimeout, InvalidOption, JobCancelled, JobFailed, LeaseLost, PayloadTooLarge
+from .atomic import AtomicStep, atomic_run
+from .undo import Undo, UndoneSteps
 
 if TYPE_CHECKING:
     from .control import JobControl
@@ -40,77 +42,47 @@ class _Done(Exception):
     """Another run has recorded the step meanwhile: this transaction is rolled back, and the other value counts."""
 
 
-class AtomicStep:
-    """An atomic step that is a block: ``with current().atomic_step(name) as step``."""
-
-    def __init__(self, name: str, block: Callable[[AtomicStep], AbstractContextManager[None]]) -> None:
-        self._name, self._block = name, block
-        #: Whether an earlier delivery has done it: then the block can read ``value`` and may not write.
-        self.done = False
-        #: The value of the step, JSON: the block sets it.
-        self.value: Any = None
-
-    def __enter__(self) -> AtomicStep:
-        with suppress(RuntimeError):  # a thread has no loop
-            asyncio.get_running_loop()
-            raise self._refused()
-        self._running = self._block(self)
-        self._running.__enter__()
-        return self
-
-    def __exit__(self, *error: Any) -> bool | None:
-        return self._running.__exit__(*error)
-
-    async def __aenter__(self) -> NoReturn:
-        raise self._refused()
-
-    async def __aexit__(self, *error: object) -> None: ...
-
-    def _refused(self) -> InvalidOption:
-        return InvalidOption(
-            f"the atomic step {self._name!r} is a block in a coroutine, but Django's transactions are sync: write"
-            f" await current().astep({self._name!r}, function, atomic=True)."
-        )
-
-
-class JobSteps:
+class JobSteps(UndoneSteps):
     """The steps of one run. Made by ``JobControl`` when it is asked for the first one."""
 
     def __init__(self, control: JobControl) -> None:
-        self._control, self._job, self._node = control, control.job, control.node
-        self._using = database_of(control)
-        self._known: dict[str, KeptStep] | None = None
-        #: The number of the last step.
-        self._last = 0
+        super().__init__(control)
         self._counts: Counter[str] = Counter()
         self._asked_for = 0
 
-    def run(self, name: str, call: Callable[[], Any], *, atomic: bool, retries: int, backoff: float) -> Any:
+    def run(
+        self, name: str, call: Callable[[], Any], *, atomic: bool, retries: int, backoff: float, undo: Undo | None
+    ) -> Any:
         """Return the recorded value of the step, or run it. See ``JobControl.step``."""
-        name = self._unique_name(name, retries, backoff)
+        name, undone_by = self._unique_name(name, retries, backoff), self._undone_by(undo, atomic)
         if (done := self._find(name)) is not None:
             return self._value(done)
         while True:
             try:
-                return self._in_transaction(name, call) if atomic else self._plainly(name, call())
+                if atomic:
+                    return self._in_transaction(name, call, undone_by)
+                return self._plainly(name, call(), undone_by)
             except Exception as error:
                 if not retries or self._control.lost or isinstance(error, _FINAL):
                     raise
             retries -= 1
             time.sleep(backoff)
 
-    async def arun(self, name: str, call: Callable[[], Any], *, atomic: bool, retries: int, backoff: float) -> Any:
+    async def arun(
+        self, name: str, call: Callable[[], Any], *, atomic: bool, retries: int, backoff: float, undo: Undo | None
+    ) -> Any:
         """See ``run``; the step's function may be a coroutine function."""
-        name = self._unique_name(name, retries, backoff)
+        name, undone_by = self._unique_name(name, retries, backoff), self._undone_by(undo, atomic)
         find = sync_to_async(self._find) if self._known is None else None
         if (done := self._find(name) if find is None else await find(name)) is not None:
             return await sync_to_async(self._value)(done) if is_reference(done.value) else codec.loads(done.value)
         while True:
             try:
                 if atomic:
-                    return await sync_to_async(self._in_transaction)(name, call)
+                    return await sync_to_async(self._in_transaction)(name, call, undone_by)
                 value = call()
-                return await sync_to_async(self._plainly)(name, await value if inspect.isawaitable(value) else value)
+                value = await value if inspect.isawaitable(value) else value
+                return await sync_to_async(self._plainly)(name, value, undone_by)
             except Exception as error:
                 if not retries or self._control.lost or isinstance(error, _FINAL):
                     raise
@@ -118,16 +90,16 @@ class JobSteps:
             await asyncio.sleep(backoff)
 
     @contextmanager
-    def block(self, name: str, step: AtomicStep) -> Iterator[None]:
+    def block(self, name: str, undo: Undo | None, step: AtomicStep) -> Iterator[None]:
         """Run a block as an atomic step; see ``JobControl.atomic_step``."""
-        name = self._unique_name(name)
+        name, undone_by = self._unique_name(name), self._undone_by(undo, True)
         if (done := self._find(name)) is not None:
             step.done, step.value = True, self._value(done)
             says = f"the atomic step {name!r} is done: write in its block only if not step.done."
             with refusing_writes(lambda alias: says):
                 yield
             return
-        with self._both(name, step):
+        with self._both(name, undone_by, step):
             yield
 
     def wait(
@@ -223,9 +195,11 @@ class JobSteps:
         """Return the record of a step, or (``waits``) of a sleep or a wait, by an earlier delivery."""
         if self._known is None:
             # No delivery before has done any.
-            fresh = self._job.deliveries <= 1 and not self._job.flags & JobFlag.FAILED
-            self._known = {} if fresh else engine.run(read_steps(self._job.seq), self._using)
-            self._last = max((step.number for step in self._known.values()), default=0)
+            if self._job.deliveries <= 1 and not self._job.flags & JobFlag.FAILED:
+                self._known = {}
+            else:
+                self.load()
+        assert self._known is not None
         found = self._known.get(name)
         if found is not None and found.waited != waits:
             raise _other_kind(name, found.waited)
@@ -246,11 +220,12 @@ class JobSteps:
     def _value(self, step: KeptStep) -> Any:
         return codec.loads(self._text(step))
 
-    def _keep(self, name: str, text: str, whole: OneTransaction | None = None) -> None:
+    def _keep(self, name: str, text: str, undone_by: str | None = None, whole: OneTransaction | None = None) -> None:
         check_ended(self._using)
         job = self._job
         number, locks = self._next(), not self._control.ends_in_transaction
-        kept_step = keep_step(job.seq, job.token, self._node, name, text, job.deliveries, number, locks=locks)
+        undo: dict[str, Any] = {"undo": undone_by, "opens": undone_by is not None and self.undo_note is None}
+        kept_step = keep_step(job.seq, job.token, self._node, name, text, job.deliveries, number, locks=locks, **undo)
         held, kept, mark = engine.run(kept_step, self._using)
         if not held:
             raise LeaseLost(job.key or job.seq)
@@ -258,14 +233,16 @@ class JobSteps:
             raise _Done
         if whole is not None:
             whole.check(mark)
+        if undone_by is not None:
+            self.undo_note = self.undo_note or {}
 
-    def _plainly(self, name: str, value: Any) -> Any:
+    def _plainly(self, name: str, value: Any, undone_by: str | None = None) -> Any:
         """Record the value of a step, and return it as later deliveries will get it."""
-        return codec.loads(self._plain_text(name, step_text(name, value)))
+        return codec.loads(self._plain_text(name, step_text(name, value), undone_by))
 
-    def _plain_text(self, name: str, text: str) -> str:
+    def _plain_text(self, name: str, text: str, undone_by: str | None = None) -> str:
         try:
-            self._keep(name, text)
+            self._keep(name, text, undone_by)
         except _Done:
             text = self._theirs(name)
         self._control.passed(name)
@@ -278,20 +255,20 @@ class JobSteps:
         return self._text(found)
 
     @contextmanager
-    def _both(self, name: str, step: AtomicStep) -> Iterator[None]:
+    def _both(self, name: str, undone_by: str | None, step: AtomicStep) -> Iterator[None]:
         """Run the block and record the step's value in one transaction."""
         try:
             with atomic_run(self._control, f"the atomic step {name!r}") as whole:
                 yield
-                self._keep(name, text := step_text(name, step.value), whole)
+                self._keep(name, text := step_text(name, step.value), undone_by, whole)
         except _Done:
             text = self._theirs(name)
         step.value = codec.loads(text)
         self._control.passed(name)
 
-    def _in_transaction(self, name: str, call: Callable[[], Any]) -> Any:
-        step = AtomicStep(name, partial(self._both, name))
-        with self._both(name, step):
+    def _in_transaction(self, name: str, call: Callable[[], Any], undone_by: str | None = None) -> Any:
+        step = AtomicStep(name, partial(self._both, name, undone_by))
+        with self._both(name, undone_by, step):
             step.value = call()
             if inspect.isawaitable(step.value):
                 step.value.close()  # type: ignore[attr-defined]
@@ -329,23 +306,3 @@ def _outcome(result: Result[Any]) -> str | None:
     except JobCancelled:
         return _other_end("cancelled")
     return None if found is None else step_text(f"result {result.id}", found[0])
-
-
-def database_of(control: JobControl) -> str:
-    """Return the alias of the database of a job, in which its atomic parts run."""
-    return control.using or conf.settings.DATABASE
-
-
-@contextmanager
-def atomic_run(control: JobControl, what: str) -> Iterator[OneTransaction]:
-    """Run the block in one transaction of the job's database, which it yields; refuse writes to other databases."""
-    whole = OneTransaction(using := database_of(control), what)
-
-    def says(alias: str) -> str:
-        return (
-            f"{what} writes to the database {alias!r} or locks rows there, and its job is in {using!r}: that is not one"
-            " transaction. Make it a plain step that may run again, or keep the jobs beside that data (ROUTER)."
-        )
-
-    with whole.begun(), refusing_writes(says, but=using):
-        yield whole

@@ -18,9 +18,10 @@ from django_leasequeue.engine.dead.action import edit_and_retry
 from django_leasequeue.engine.dead.filter import DeadFilter
 from django_leasequeue.engine.dead.triage import dead_page, dead_rows
 from django_leasequeue.engine.jobs import read as reads
+from django_leasequeue.engine.jobs.cancel import cancel
 from django_leasequeue.engine.jobs.enqueue import enqueue_staged
 from django_leasequeue.engine.jobs.read import list_jobs
-from django_leasequeue.engine.jobs.remove import cancel, purge
+from django_leasequeue.engine.jobs.remove import purge
 from django_leasequeue.engine.leases import loading
 from django_leasequeue.engine.payloads import link_steps
 from django_leasequeue.engine.store import MARK, Reference, StoredPart, is_reference

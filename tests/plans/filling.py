@@ -183,6 +183,9 @@ REST = (
     # Every tenth of no job that is there.
     f"""INSERT INTO leasequeue_jobstep (seq, number, name, value, done_at, delivery)
     SELECT {LEASED} + g / 100, g % 100, 'step ' || g % 100, '1', now(), 1 FROM generate_series(1, 50000) g""",
+    f"""INSERT INTO leasequeue_jobstep (seq, number, name, value, done_at, delivery)
+    SELECT {LATER} + g, 0, '$undo', '{{"own": null, "max": 3}}'::json, now(), 1 FROM generate_series(1, 100) g
+    UNION ALL SELECT {LEASED} + g, 0, '$undo', '{{"own": 5, "max": 5}}'::json, now(), 1 FROM generate_series(1, 100) g""",
     f"""INSERT INTO leasequeue_jobstep (seq, number, name, done_at, delivery, until, project, event)
     SELECT {LEASED} + g, 101, 'wait', now(), 1, now() + interval '1 day', '',
         CASE WHEN g % 100 = 0 THEN '$result:' || g WHEN g % 1000 = 1 THEN '$workflow:' || gen_random_uuid()

@@ -9,7 +9,7 @@ from typing import Any
 
 from .evidence import SECOND, TIMEOUT
 from .incidents import Incidents
-from .promises import EARLY_WAKE, EFFECTS, MISSED, PAID_LATE, STEP_AGAIN, STEP_LATE, Broken
+from .promises import EARLY_WAKE, EFFECTS, MISSED, PAID_LATE, STEP_AGAIN, STEP_LATE, UNDONE, Broken
 from .runs import CLOCKS, Leases, Registry, Run
 
 #: What an event may take to be there for those that wait, and how far times of two clocks may be apart.
@@ -42,7 +42,10 @@ class Durables:
         self._counted: dict[tuple[int, int], int] = {}
         #: What cancelled jobs had paid when the cancel was answered, with when they were tried, and when that was.
         self._paid: dict[int, tuple[int, int, int]] = {}
-        self.steps = self.suspensions = 0
+        #: Jobs that undo what they have paid, with when they were tried and committed; rows that each undo removed.
+        self._sagas: dict[int, tuple[int, int]] = {}
+        self._repaid = Counter[tuple[int, int]]()
+        self.steps = self.suspensions = self.undone = 0
 
     def finish(self) -> Iterator[Broken]:
         for (number, place), found in self._places.items():
@@ -57,6 +60,11 @@ class Durables:
             totals[number] += count
         for number, (tried, at, paid) in self._paid.items() if self._counted else ():
             yield from self._paid_late(number, tried, at, paid, totals[number])
+        for number, (tried, at) in self._sagas.items() if self._counted else ():
+            most = max((count for (of, _), count in self._repaid.items() if of == number), default=0)
+            if (totals[number] or most > 1) and not self._incidents.may_be_lost(tried, at):
+                text = f"job {number} has {totals[number]} rows in the end, and removed {most} of one"
+                yield Broken(UNDONE, at, self._incidents.explain(tried, at), text)
 
     def _paid_late(self, number: int, tried: int, at: int, paid: int, left: int) -> Iterator[Broken]:
         if left != paid and not self._incidents.may_be_lost(tried, at):
@@ -117,6 +125,13 @@ class Durables:
     def paid(self, at: int, who: str, number: int, tried: int, count: int, later: int) -> Iterator[Broken]:
         self._paid[number] = (tried, at, count)
         yield from self._paid_late(number, tried, at, count, later)
+
+    def saga(self, at: int, who: str, number: int, tried: int) -> None:
+        self._sagas[number] = (tried, at)
+
+    def repaid(self, at: int, who: str, number: int, place: int, rows: int) -> None:
+        self.undone += rows
+        self._repaid[number, place] = max(self._repaid[number, place], rows)
 
     def effects(self, at: int, who: str, rows: list[tuple[int, int, int]]) -> None:
         self._counted.update({(number, place): count for number, place, count in rows})

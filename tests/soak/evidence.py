@@ -29,6 +29,8 @@ did, passed the same, within a step; after it job, place, claim, what it returns
 suspended   the same, when it ends there      job, place, claim
 effect      the same, after an atomic step    job, place, claim, rows that are there
 paid        who has cancelled a running job   job, when it was tried first, its rows at the answer, and a second later
+repaid      a job that undoes its steps       job, place, rows that this has removed
+saga        who has enqueued it               job, when it was tried first
 answer      a caller that got its answer      job, whether it is the right one
 start       a handler, first thing            job, seq, delivery, claim, claimed, deadline, thread, queue, whether alone
 told        the same, when its lease is lost  job, claim, reason

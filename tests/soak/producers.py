@@ -16,8 +16,8 @@ from django_leasequeue.tasks import emit
 from .evidence import witness, work_until_told
 from .flow_load import FlowProducer
 from .load import Producer, stop
-from .runs import DURABLE
-from .tasks import PAID, Part, durable, event, pays
+from .runs import DURABLE, SAGA
+from .tasks import PAID, Part, durable, event, pays, repents
 
 #: Seconds between two things that a producer of workflows and limits does, on average.
 FLOW_PAUSE = 0.7
@@ -77,6 +77,18 @@ class DurableProducer(Producer):
         stop.wait(COMMITS_WITHIN)
         witness().say("paid", number, tried, count, _paid(number))
 
+    def sagas(self) -> None:
+        """A job that fails when it has paid, or is cancelled before: in the end nothing is paid."""
+        number, queue, results = next(self.numbers), self.queue(), []
+        tried = time.monotonic_ns()
+        bound = repents.using(queue_name=queue)
+        if self.commit([[number, queue, SAGA]], lambda: results.append(bound.enqueue(number))) != "committed":
+            return
+        witness().say("saga", number, tried)
+        if self.dice.random() < 0.5:
+            stop.wait(self.dice.uniform(0, 2))
+            results[0].cancel(running=True)
+
     def emits(self) -> None:
         """Emit what is due; what is rolled back, or in doubt, once more."""
         for due in [due for due in self._events if due[0] <= time.monotonic()]:
@@ -107,7 +119,7 @@ def main(seed: int, url: str) -> None:
         FlowProducer(8, seed, flow, FLOW_PAUSE), FlowProducer(9, seed, flow, FLOW_PAUSE),
         FlowProducer(10, seed, {"halts": 1}, HALT_PAUSE), Producer(11, seed, {"wait": 1}),
         Producer(12, seed, {"tardy": 1}, TARDY_PAUSE),
-        DurableProducer(13, seed, {"durables": 2, "payments": 3, "emits": 5}),
+        DurableProducer(13, seed, {"durables": 2, "payments": 3, "sagas": 2, "emits": 5}),
         Producer(14, seed, {"far": 1}), FlowProducer(15, seed, {"folds": 1}, FOLD_PAUSE),
     ]  # fmt: skip
     with Client(url) as client:

@@ -16,11 +16,13 @@ FAILED = "it failed"
 DEADLY = frozenset({"poison", "forever"})
 #: Modes of jobs that need not come to their end: those, what comes after them in a workflow, and what starts for a
 #: failure: it is taken out where the dead letter was tried again and the workflow completed before it had started.
-UNOWED = DEADLY | {"never", "failure"}
+UNOWED = DEADLY | {"never", "failure", "saga"}
 #: The mode of jobs whose runs are told nothing: they settle late.
 LATE_ACKS = "late"
 #: One that waits in calls of the queue cannot say that it was told; what it still does is judged by its parts.
 DURABLE = "durable"
+#: Such a job that always fails or is cancelled, and undoes what it did.
+SAGA = "saga"
 #: How a run ended whose lease was lost before its function was called: its arguments had to be read.
 UNBEGUN = "unbegun"
 #: Modes of jobs that are in a workflow, under a limit, or of a unique key.
@@ -134,7 +136,7 @@ class Judge:
         runs = sorted(job.runs, key=lambda run: run.start)
         broken = [*self._origin(number, job, runs)] if runs else []
         found = [(late, upto > run.start) for run in runs if not run.judged and (late := self._late(number, run, runs))]
-        if job.mode not in (LATE_ACKS, DURABLE):
+        if job.mode not in (LATE_ACKS, DURABLE, SAGA):
             found += self._overlaps(number, job.mode, runs, upto)
         settled = all(sure for _, sure in found)
         for run in runs if settled else ():

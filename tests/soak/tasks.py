@@ -20,7 +20,7 @@ from django.db import connection
 from django_leasequeue.engine import LeasedJob
 from django_leasequeue.enums import JobFlag
 from django_leasequeue.exceptions import EventTimeout
-from django_leasequeue.tasks import Limit, current, task
+from django_leasequeue.tasks import FailForGood, Limit, current, task
 from django_leasequeue.tasks.handler import TaskHandler
 from django_leasequeue.tasks.isolation import can_isolate
 from django_leasequeue.worker import JobAborted, JobControl
@@ -273,6 +273,26 @@ def pays(number: int) -> int:
 def _pay(number: int, place: int) -> None:
     with connection.cursor() as cursor:
         cursor.execute(WRITE, [number, place])
+
+
+@task(max_attempts=10_000)
+def repents(number: int) -> None:
+    for place in range(PAYMENTS):
+        _control().step("pay", _pays_to, number, place, atomic=True, undo=repay)
+    raise FailForGood("what was paid is paid back")
+
+
+def _pays_to(number: int, place: int) -> list[int]:
+    _pay(number, place)
+    return [number, place]
+
+
+def repay(paid: list[int]) -> None:
+    time.sleep(0.05)  # so that there is a middle to be killed in
+    with connection.cursor() as cursor:
+        cursor.execute("DELETE FROM soak_effect WHERE number = %s AND place = %s", paid)
+        rows = cursor.rowcount
+    witness().say("repaid", *paid, rows)
 
 
 @task

@@ -1,11 +1,17 @@
 """The how-tos about durable tasks and Celery: their code is an app, or does what it says; their own tests run on it."""
 
+import base64
+import hashlib
+import hmac
 import importlib
 import inspect
+import json
 import sys
+import threading
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -171,6 +177,60 @@ def test_later(monkeypatch: pytest.MonkeyPatch, leasequeue: Harness) -> None:
     assert (local.hour, local.minute) == (9, 0)
     assert 250 < (once.available_at - once.enqueued_at).total_seconds() <= 301
     assert [ran.state for ran in leasequeue.drain()] == []
+
+
+class _Receiver(BaseHTTPRequestHandler):
+    """Takes what is signed; ``answers`` has the statuses of the next requests."""
+
+    answers: ClassVar[list[int]] = []
+    got: ClassVar[list[tuple[str, Any, bool]]] = []
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["content-length"]))
+        signed = f"{self.headers['webhook-id']}.{self.headers['webhook-timestamp']}.".encode() + body
+        mac = hmac.new(b"secret", signed, hashlib.sha256).digest()
+        right = self.headers["webhook-signature"] == "v1," + base64.b64encode(mac).decode()
+        self.got.append((self.headers["webhook-id"], json.loads(body), right))
+        self.send_response(self.answers.pop(0) if self.answers else 204)
+        self.end_headers()
+
+    def log_message(self, *_: Any) -> None: ...
+
+
+@pytest.fixture
+def receiver() -> Iterator[str]:
+    _Receiver.got.clear()
+    with HTTPServer(("127.0.0.1", 0), _Receiver) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}/"
+        server.shutdown()
+        thread.join()
+
+
+def test_outbox(monkeypatch: pytest.MonkeyPatch, leasequeue: Harness, receiver: str) -> None:
+    names = run_page("how-to/outbox.md", monkeypatch)
+    outbox, sent = sys.modules["shop.outbox"], []
+    outbox.SECRETS[receiver] = b"secret"
+    monkeypatch.setattr(sys.modules["shop.broker"], "send", lambda key, text: sent.append((key, json.loads(text))))
+    for kind in ("order.paid", "order.sent"):
+        event = {"type": kind, "data": {"id": 7}}
+        outbox.to_webhook.enqueue(receiver, "order 7", event)
+    _Receiver.answers[:] = [500, 503]
+    sys.modules["shop.orders"].pay(8)
+    leasequeue.drain(advance=True)
+    of_7 = [(id, event["type"]) for id, event, _ in _Receiver.got if event["data"]["id"] == 7]
+    assert [kind for _, kind in of_7][-1] == "order.sent"
+    assert [kind for _, kind in of_7].index("order.sent") == len(of_7) - 1, "the second one waits for the first"
+    assert len({id for id, _ in of_7}) == 2
+    assert len(_Receiver.got) == 5
+    assert all(right for *_, right in _Receiver.got)
+    assert sent == [("order 8", {"type": "order.paid", "data": {"id": 8}})]
+    _Receiver.answers[:] = [500] * 7
+    outbox.to_webhook.enqueue(receiver, "order 9", event)
+    assert leasequeue.drain(advance=True)[-1].state == "dead"
+    assert names["send_again"]() == 1
+    assert [ran.state for ran in leasequeue.drain()] == ["completed"]
 
 
 def test_email(monkeypatch: pytest.MonkeyPatch, leasequeue: Harness, mailoutbox: list[Any]) -> None:

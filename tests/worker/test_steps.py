@@ -1,6 +1,7 @@
 """Steps of running jobs: done once, kept over deliveries; those of a transaction exactly once."""
 
 import asyncio
+import sys
 import threading
 from contextlib import nullcontext
 from datetime import UTC, datetime
@@ -324,3 +325,5 @@ def test_the_page_about_steps(monkeypatch: pytest.MonkeyPatch, leasequeue: Harne
     names["result"].refresh()
     assert (names["result"].return_value, Group.objects.get().name) == ("payment-7", "reserved for order 7")
     assert set(JobStep.objects.values_list("name", flat=True)) == {"charge", "reserve"}
+    for crash in (None, "flight", "$undo flight"):
+        sys.modules["shop.test_trips"].test_a_trip_without_a_hotel(leasequeue, crash)

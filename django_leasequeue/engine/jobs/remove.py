@@ -11,10 +11,10 @@ from typing import NamedTuple
 from uuid import UUID
 
 from ...enums import Discard, JobState, QueueType, ResultState
-from ...exceptions import BatchTooLarge, InvalidOption, QueueFull
+from ...exceptions import InvalidOption, QueueFull
 from ...words import ENDED, KeyVerdict
 from .. import arrays, codec, limits
-from ..operation import BEGIN, Statements, announce, operation
+from ..operation import BEGIN, Statements, operation
 from ..queues.queues import find, require
 from ..rows import Enqueued, EnqueueStatus
 
@@ -122,37 +122,6 @@ def cancel_replacements(seqs: Sequence[int]) -> Statements[None]:
                 places = [JobState.READY, JobState.DELAYED, JobState.LEASED]
                 seqs += [job.seq for job in (yield from remove_steps(row.id, mine, places))]
                 yield "leases_taken", {"queues": arrays.integers([row.id])}
-
-
-@operation
-def cancel(
-    queue: str, *, keys: Sequence[str] = (), seqs: Sequence[int] = (), project: str = "", running: bool = False
-) -> Statements[list[tuple[int, str | None]]]:
-    """Take out the named jobs that have not started (ready or delayed); with ``running`` those that run, too.
-
-    A claim that runs at the same time wins or loses, never both. Who runs a job that is taken out is told at the
-    commit, and nothing that it says of the job counts any more.
-    Return (seq, key) of the jobs that were taken out; what is missing was started, finished or never there.
-    """
-    limits.check_place(project, queue)
-    if len(limits.check_list(keys, "the keys")) > limits.MAX_BATCH:
-        raise BatchTooLarge(f"one call cancels at most {limits.MAX_BATCH} jobs; there are {len(keys)}.")
-    for key in keys:
-        limits.check_text(key, "a key", limits.MAX_KEY_BYTES)
-    wanted = limits.check_seqs(seqs)
-    rows = yield "key_seqs", {"project": project, "queue": queue, "keys": arrays.texts(keys)}
-    if not rows:
-        return []
-    (queue_id, _), *_ = rows
-    wanted = sorted({*wanted, *(seq for _, seq in rows if seq is not None)})
-    places = [JobState.READY, JobState.DELAYED, *([JobState.LEASED] if running else [])]
-    gone = yield from remove_steps(queue_id, wanted, places)
-    if any(job.state == JobState.LEASED for job in gone):
-        yield "leases_taken", {"queues": arrays.integers([queue_id])}
-    yield from cancel_replacements([job.seq for job in gone])
-    for job in gone:
-        yield from announce("cancelled", queue=queue, project=project, seq=job.seq, key=job.key, name=job.name)
-    return [(job.seq, job.key) for job in gone]
 
 
 @operation

@@ -23,6 +23,8 @@ from ..rows import Release
 from ..store import Reference
 from .read import MAX_PAGE_BYTES
 
+#: Deliveries in which a job may undo its steps, beyond those that it has for the task itself.
+UNDO_DELIVERIES = 10
 #: Where a step's value stands in its row.
 VALUE = payloads.Columns("value", None)
 
@@ -39,6 +41,8 @@ class KeptStep(NamedTuple):
     name: str
     value: str
     number: int
+    #: How it is undone: the import path of a function, and ``atomic`` behind it.
+    undo: str | None = None
 
     @property
     def waited(self) -> bool:
@@ -66,7 +70,7 @@ def step_text(name: str, value: Any) -> str:
 def read_steps(seq: int) -> Statements[dict[str, KeptStep]]:
     """Read the steps of a job by name."""
     rows = yield "step_list", {"seq": seq, "size": MAX_STEPS}
-    return {name: KeptStep(name, value or "", number) for name, value, number in rows}
+    return {name: KeptStep(name, value or "", *rest) for name, value, *rest in rows}
 
 
 @operation
@@ -78,12 +82,23 @@ def load_step(step: KeptStep) -> Statements[str]:
 
 @operation
 def keep_step(
-    seq: int, token: int, node: str, name: str, value: str, delivery: int, number: int, *, locks: bool = True
+    seq: int,
+    token: int,
+    node: str,
+    name: str,
+    value: str,
+    delivery: int,
+    number: int,
+    *,
+    locks: bool = True,
+    undo: str | None = None,
+    opens: bool = False,
 ) -> Statements[tuple[bool, bool, str | None]]:
     """Keep the value of a step, in the caller's transaction if there is one.
 
     Returns whether the lease is held, whether the step is kept, and the mark of the transaction.
-    ``locks``: only the transaction itself can end the job before it commits.
+    ``locks``: only the transaction itself can end the job before it commits. ``opens``: it is the job's first step with
+    ``undo``.
     """
     place = {"seq": seq, "token": token, "node": node}
     contents = {seq: Content(value, None)}
@@ -91,10 +106,13 @@ def keep_step(
     if parts := large_parts(contents):
         references = yield from put_steps(contents, parts)
         value = references[seq].text()
+    if parts or undo is not None:  # who takes the job out waits for the commit, and then knows of it
         yield BEGIN, {}
-    kept = {**place, "name": name, "number": number, "value": value, "delivery": delivery, "locks": locks}
+    kept = {**place, "name": name, "number": number, "value": value, "delivery": delivery, "locks": locks, "undo": undo}
     if rows := (yield "step_put", kept):
         yield from link_steps(references)
+        if opens:
+            yield "undo_open", {"seq": seq, "more": UNDO_DELIVERIES, "delivery": delivery}
         return True, True, only(rows)
     return bool((yield "step_held", place)), False, None
 

@@ -74,7 +74,7 @@ def outcome_steps(
     return outcomes
 
 
-def _clean(text: str) -> str:
+def clean(text: str) -> str:
     """Text of an exception may hold anything: make it storable instead of failing to record the failure."""
     return text.replace("\x00", "\ufffd").encode("utf-8", "replace").decode()
 
@@ -101,10 +101,10 @@ def failure_columns(failures: Sequence[Failure | None]) -> dict[str, str]:
     if arrays.absent(failures):
         return dict.fromkeys(("error_types", "errors", "tracebacks", "fingerprints"), arrays.EMPTY)
     return {
-        "error_types": arrays.texts([_clean(f.type)[:MAX_TYPE] if f else None for f in failures]),
-        "errors": arrays.texts([_clean(f.message)[:MAX_MESSAGE] if f else None for f in failures]),
-        "tracebacks": arrays.texts([_clean(f.traceback)[-MAX_TRACEBACK:] if f else None for f in failures]),
-        "fingerprints": arrays.texts([_clean(f.fingerprint)[:MAX_TYPE] if f else None for f in failures]),
+        "error_types": arrays.texts([clean(f.type)[:MAX_TYPE] if f else None for f in failures]),
+        "errors": arrays.texts([clean(f.message)[:MAX_MESSAGE] if f else None for f in failures]),
+        "tracebacks": arrays.texts([clean(f.traceback)[-MAX_TRACEBACK:] if f else None for f in failures]),
+        "fingerprints": arrays.texts([clean(f.fingerprint)[:MAX_TYPE] if f else None for f in failures]),
     }
 
 

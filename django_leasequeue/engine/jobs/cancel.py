@@ -1,0 +1,79 @@
+"""Cancelling jobs by name. One that has steps to undo is due in place of removed: its worker undoes them first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...enums import JobState
+from ...exceptions import BatchTooLarge
+from .. import arrays, limits
+from ..leases.settle import release
+from ..leases.sweep import promote
+from ..operation import BEGIN, Statements, announce, operation
+from ..rows import Release
+from .remove import cancel_replacements, remove_steps
+
+
+@operation
+def cancel(
+    queue: str, *, keys: Sequence[str] = (), seqs: Sequence[int] = (), project: str = "", running: bool = False
+) -> Statements[list[tuple[int, str | None]]]:
+    """Take out the named jobs that have not started (ready or delayed); with ``running`` those that run, too.
+
+    A claim that runs at the same time wins or loses, never both. Who runs a job that is taken out is told at the
+    commit, and nothing that it says of the job counts any more. A job with steps to undo goes when they are undone.
+    Return (seq, key) of the jobs that were taken out; what is missing was started, finished or never there.
+    """
+    limits.check_place(project, queue)
+    if len(limits.check_list(keys, "the keys")) > limits.MAX_BATCH:
+        raise BatchTooLarge(f"one call cancels at most {limits.MAX_BATCH} jobs; there are {len(keys)}.")
+    for key in keys:
+        limits.check_text(key, "a key", limits.MAX_KEY_BYTES)
+    wanted = limits.check_seqs(seqs)
+    done: list[tuple[int, str | None]] = []
+    for _ in range(3 if running else 1):  # what was claimed meanwhile runs in the next round
+        place = {"project": project, "queue": queue, "seqs": arrays.integers(wanted)}
+        rows = yield "key_seqs", {**place, "keys": arrays.texts(keys)}
+        if not rows or rows[0][1] is None:
+            break
+        queue_id = rows[0][0]
+        held: list[tuple[str, int, int]] = []
+        if running:
+            yield BEGIN, {}
+            # It waits for steps that are being committed: only then it is known what is to be undone.
+            held = yield "undo_lock", {"queue": queue_id, "seqs": arrays.integers(seq for _, seq, _ in rows)}
+            if held:
+                rows = yield "key_seqs", {**place, "keys": arrays.texts(keys)}
+        undoing = sorted(seq for _, seq, undoes in rows if undoes)
+        turned = (yield from _turn(queue_id, project, undoing, held)) if undoing else []
+        plain = {seq for _, seq, undoes in rows if seq is not None and not undoes}
+        leased = plain & {seq for *_, seq in held}
+        gone = yield from remove_steps(queue_id, sorted(leased), [JobState.LEASED])
+        gone += yield from remove_steps(queue_id, sorted(plain - leased), [JobState.READY, JobState.DELAYED])
+        if held:
+            yield "leases_taken", {"queues": arrays.integers([queue_id])}
+        yield from cancel_replacements([job.seq for job in gone])
+        for job in gone:
+            yield from announce("cancelled", queue=queue, project=project, seq=job.seq, key=job.key, name=job.name)
+        now = turned + [(job.seq, job.key) for job in gone]
+        done += now
+        keys, wanted = (), sorted({seq for _, seq, _ in rows if seq is not None} - {seq for seq, _ in now})
+        if not wanted:
+            break
+    return done
+
+
+def _turn(
+    queue_id: int, project: str, seqs: Sequence[int], held: Sequence[tuple[str, int, int]]
+) -> Statements[list[tuple[int, str | None]]]:
+    """Let jobs undo their steps: they are due, and their next delivery does it."""
+    yield BEGIN, {}
+    back: dict[str, list[Release]] = {}
+    for node, token, seq in held:
+        if seq in seqs:
+            back.setdefault(node, []).append(Release(seq, token, 0))
+    for node, releases in sorted(back.items()):
+        yield from release(releases, node, project=project)
+    turned = yield "undo_cancel", {"queue": queue_id, "seqs": arrays.integers(seqs)}
+    yield from promote([queue_id], 1)
+    return [(seq, key) for seq, key in turned]
