@@ -73,7 +73,8 @@ def endpoints(resolver: URLResolver | None = None, prefix: str = "") -> Iterator
 def requests(wid: str) -> list[Sent]:
     values = {
         "topic": "jobs", "queue": "jobs", "wid": wid, "seq": "1", "name": "a", "event": "e", "workflow": WORKFLOW,
-        "rest": "a/b/c", "message": "50b68a50d6f5b8c8a7c62b01", "claim": "51db7067821e727dc24df754",
+        "rest": "a/b/c", "message": "50b68a50d6f5b8c8a7c62b01", "claim": "51db7067821e727dc24df754", "task": "a.b",
+        "id": "unknown",
     }  # fmt: skip
     found = []
     for template, pattern in endpoints():

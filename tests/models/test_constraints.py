@@ -102,7 +102,7 @@ INDEXES = {
     # What is enqueued is written once: each index here is paid for by every job.
     "job": {"job_pkey", "job_key", "job_tags"},
     "ready": {"ready_pkey", "ready_tag", "ready_expires", "ready_moved"},
-    "delayed": {"delayed_pkey", "delayed_cut_off", "delayed_due", "delayed_expires", "delayed_tag"},
+    "delayed": {"delayed_pkey", "delayed_cut_off", "delayed_due", "delayed_expires", "delayed_put_off", "delayed_tag"},
     "claim": {"claim_pkey", "claim_deadline", "claim_node"},
     "deadletter": {"deadletter_pkey", "dead_cause", "dead_died", "dead_expires", "dead_size"},
     "record": {"record_pkey", "record_expires", "record_tag"},

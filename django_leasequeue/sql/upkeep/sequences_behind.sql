@@ -33,6 +33,7 @@ WITH noted AS MATERIALIZED (
     UNION ALL SELECT 'leasequeue_lakefigure', 'id', max(id) FROM leasequeue_lakefigure
     UNION ALL SELECT 'leasequeue_worker', 'id', max(id) FROM leasequeue_worker
     UNION ALL SELECT 'leasequeue_recurringtask', 'id', max(id) FROM leasequeue_recurringtask
+    UNION ALL SELECT 'leasequeue_pausedtask', 'id', max(id) FROM leasequeue_pausedtask
     UNION ALL SELECT 'leasequeue_apikey', 'id', max(id) FROM leasequeue_apikey
     UNION ALL SELECT 'leasequeue_bulkoperation', 'id', max(id) FROM leasequeue_bulkoperation
     UNION ALL SELECT 'leasequeue_operatoraction', 'id', max(id) FROM leasequeue_operatoraction
