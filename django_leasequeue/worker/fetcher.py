@@ -113,13 +113,14 @@ class Fetcher:
         self._state.notifications_arrive = lambda: subscription.live
 
     def _step(self) -> None:
+        self._start_due(time.monotonic())
         want = self._want()
         if (room := self._room()) <= 0 and self._state.options.max_jobs and self._state.empty:
             self._state.finish()
         rates = self._rates.plan(room)
         if want <= 0 and not rates:  # until a thread or a coroutine can take another job
             self.wakeup.doze(
-                min(self._state.options.poll, self._rates.until()),
+                min(self._state.options.poll, self._rates.until(), self._state.batches.until()),
                 lambda: self._want() > 0 or self._rates.free or self._state.draining.is_set(),
             )
             return
@@ -158,7 +159,11 @@ class Fetcher:
     def _want(self) -> int:
         options = self._state.options
         ready = self._buffer.waiting + len(self._coroutines.jobs)
-        want = self._buffer.idle + self._coroutines.idle() - ready
+        idle = self._buffer.idle + self._coroutines.idle()
+        want = idle - ready
+        if self._state.takes_batches():
+            want += self._state.batches.missing if idle or options.prefetch else 0
+            ready += self._state.batches.waiting
         if options.prefetch:
             ahead = self._measure(ready)
             self._buffer.low = ahead * 3 // 4  # early: many start while the next claim is on its way
@@ -263,6 +268,7 @@ class Fetcher:
             self._start(jobs)
             return
         self._start([job for job in jobs if not job.flags & SUSPECT])
+        self._start_due(math.inf)  # a suspect waits until nothing else is held
         suspect, *others = [job for job in jobs if job.flags & SUSPECT]
         state.give_back(others, unstarted=True)
         self._isolation.run(suspect)
@@ -275,9 +281,20 @@ class Fetcher:
             jobs = [job for job in jobs if not job.flags & RATED]
             self._rates.hand_over([job for job in rated if not is_async(job)], [job for job in rated if is_async(job)])
         threads = [job for job in jobs if not is_async(job)]
+        if self._state.takes_batches():  # known by now: each job's task was looked up
+            jobs = self._state.batches.gather(jobs)
+            threads = [job for job in jobs if not is_async(job)]
+        self._pass_on(threads, jobs)
+
+    def _pass_on(self, threads: list[LeasedJob], jobs: list[LeasedJob]) -> None:
         self._buffer.put(threads)
         if len(threads) < len(jobs):
-            self._coroutines.put([job for job in jobs if is_async(job)])
+            self._coroutines.put([job for job in jobs if self._state.handler.is_async(job)])
+
+    def _start_due(self, now: float) -> None:
+        """Start the batches that have waited long enough at this time (monotonic)."""
+        if jobs := self._state.batches.due(now):
+            self._pass_on([job for job in jobs if not self._state.handler.is_async(job)], jobs)
 
     def _return_strays(self) -> None:
         """Release jobs whose claim was never answered: else they run only after their lease has expired."""
@@ -307,7 +324,7 @@ class Fetcher:
             if state.empty:
                 state.finish()
             # The end of the last job wakes this thread: the job may have enqueued others.
-            self._sleep(state.options.poll)
+            self._sleep(min(state.options.poll, state.batches.until()))
             return
         watched = self._queues.ids[:MAX_WATCHED]
         if self._watch is None or self._watch.keys != tuple(watched):
@@ -320,7 +337,7 @@ class Fetcher:
             return
         if self._queues.unheard:
             return
-        ends = [state.options.poll, self._until_due(), self._rates.until()]
+        ends = [state.options.poll, self._until_due(), self._rates.until(), state.batches.until()]
         if self._rates.waits:
             self.wakeup.doze(min(ends), lambda: self._rates.free or state.draining.is_set())
             return
