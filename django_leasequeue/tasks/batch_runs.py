@@ -58,7 +58,7 @@ class BatchRuns(ABC):
                 return None
             # The host's context and the timeouts are those of a run: only calls with the same ones share it.
             context = noted(job.meta_json, CONTEXT)
-            same = None if by is None and context is None else repr((by, context)), self.timeout(job)
+            same = None if by is None and context is None else repr((by, context)), job.meta_json and self.timeout(job)
         except Exception:  # noqa: BLE001  (its run says what is wrong)
             return None
         return BatchGroup((entry.path, entry.alias, same), entry.batch, task.batch_wait)
@@ -99,7 +99,8 @@ class BatchRuns(ABC):
 
     def _call(self, entry: TaskEntry, job: LeasedJob, control: JobControl) -> twins.Body[BatchCall]:
         """Return the call of a job that runs together with others."""
-        job = yield twins.either(job.loaded, job.aloaded)
+        if not job.is_loaded:
+            job = yield twins.either(job.loaded, job.aloaded)
         try:
             if (telling := self._announcer.started(entry, job, control)) is not None:
                 yield from telling

@@ -150,8 +150,9 @@ class BatchControl(JobControl):
     def __init__(self, members: Sequence[JobControl]) -> None:
         self.node, self.using = members[0].node, members[0].using
         self.members = members
+        follow = (self._follow,)
         for member in members:
-            member._calls += (self._follow,)
+            member._calls += follow
         self._follow()
 
     def __getattr__(self, name: str) -> Any:

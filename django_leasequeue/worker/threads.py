@@ -160,7 +160,9 @@ class ThreadPool:
                 clear_edge((FAILED, batch, run.control, None, None), state.handler)
                 tidy_connections()
         slot.control = None
-        state.acknowledger.wake()
+        # Else it collects more: a thread without a next job ends its wait.
+        if state.acknowledger.sleeping or slot.left:
+            state.acknowledger.wake()
 
     def _run_timed(
         self, slot: Slot, control: JobControl, soft: float | None, hard: float | None, run: Callable[..., T], *jobs: Any
