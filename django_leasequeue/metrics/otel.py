@@ -7,7 +7,7 @@ the API has no effect.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -147,6 +147,8 @@ class TracedHandler:
         self.failed, self.settled = handler.failed, handler.settled
         self.runs_tasks = getattr(handler, "runs_tasks", False)
         self.isolates = getattr(handler, "isolates", bool)
+        self.takes_batches = getattr(handler, "takes_batches", bool)
+        self.batch_of = getattr(handler, "batch_of", None)
         self._project = project
 
     def run(self, job: LeasedJob, control: Any) -> str | None:
@@ -158,3 +160,30 @@ class TracedHandler:
         with self._telemetry.running(job, self._project):
             result: str | None = await self._handler.arun(job, control)
             return result
+
+    def run_batch(self, jobs: Sequence[LeasedJob], control: Any) -> list[Any]:
+        with self._each(jobs) as answers:
+            answers.extend(self._handler.run_batch(jobs, control))
+            return answers
+
+    async def arun_batch(self, jobs: Sequence[LeasedJob], control: Any) -> list[Any]:
+        with self._each(jobs) as answers:
+            answers.extend(await self._handler.arun_batch(jobs, control))
+            return answers
+
+    @contextmanager
+    def _each(self, jobs: Sequence[LeasedJob]) -> Iterator[list[Any]]:
+        """Make a span for each job of a run; the block adds their answers. None is current: it belongs to all."""
+        from opentelemetry import trace
+
+        answers: list[Any] = []
+        spans = [self._telemetry.running(job, self._project) for job in jobs]
+        for span in spans:
+            span.__enter__()
+        try:
+            with trace.use_span(trace.INVALID_SPAN):
+                yield answers
+        finally:
+            for number in reversed(range(len(spans))):
+                error: BaseException | None = answers[number][1] if answers else None
+                spans[number].__exit__(None if error is None else type(error), error, None)

@@ -10,6 +10,7 @@ Safe to import at any time: no model is loaded before a task is enqueued or a re
 from ..engine.flow.declared import Limit
 from .backend import LeaseQueueBackend
 from .backoff import Backoff
+from .batch import Batch, BatchCall
 from .canvas import Workflow, chain, chord, group
 from .context import LeaseQueueContext, aemit, current, emit, step
 from .decorator import task
@@ -29,6 +30,8 @@ from .workflow_result import WorkflowResult, aget_workflow_result, get_workflow_
 
 __all__ = [
     "Backoff",
+    "Batch",
+    "BatchCall",
     "ContextNotRestored",
     "CurrentWorkflow",
     "DeadlineExceeded",

@@ -16,15 +16,17 @@ from ..engine.jobs import steps
 from ..engine.queues import routing
 from ..enums import JobFlag
 from ..exceptions import InvalidOption, JobCancelled, JobFailed
+from ..twins import Body, either
 from .api import DEFAULT_TASK_BACKEND_ALIAS, P, T, TaskContext, TaskResultDoesNotExist, task_backends
 from .exceptions import FailForGood
 from .results import number_of
-from .signature import Signature, Step
+from .signature import Signature, Step, first_argument, read_inputs
 from .undo import undo
 from .workflow_result import WorkflowResult, get_workflow_result
 
 if TYPE_CHECKING:
     from ..worker.control import JobControl
+    from .lookup import TaskEntry
 
 #: Calls that may replace one another.
 MAX_REPLACEMENTS = 100
@@ -172,6 +174,14 @@ def queue_database(backend: Any, queue: str) -> str:
     if control is not None and control.using:
         return control.using
     return str(backend.config.database or routing.alias_of(backend.config.project, queue))
+
+
+def with_inputs(entry: TaskEntry, job: LeasedJob, args: Any, marked: Any) -> Body[list[Any]]:
+    """Return the arguments with the inputs from parent jobs."""
+    database = queue_database(task_backends[entry.alias], job.queue)
+    parents = yield either(engine.run, engine.arun, read_inputs(job.seq), database)
+    context = int(entry.task.takes_context)
+    return [*args[:context], first_argument(parents, marked), *args[context:]]
 
 
 # A running task that replaces itself: another call is enqueued in its place, whose end is its own

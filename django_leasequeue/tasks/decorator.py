@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
+from datetime import timedelta
 from typing import Any, Concatenate, Literal, Protocol, Unpack, overload
 
 from . import api
 from .api import P, T
+from .batch import Batch
 from .context import LeaseQueueContext
 from .task_class import CallOptions, LeaseQueueTask, known_options
 
@@ -46,12 +48,28 @@ class _MakesWithContext(Protocol):
     def __call__(self, function: Callable[Concatenate[LeaseQueueContext, P], T], /) -> LeaseQueueTask[P, T]: ...
 
 
+class _MakesOfBatches(Protocol):
+    """The decorator of functions whose only argument is the batch; calls of the task take any arguments."""
+
+    def __call__(self, function: Callable[[Batch], object], /) -> LeaseQueueTask[..., Any]: ...
+
+
 @overload
 def task(function: Callable[P, Coroutine[Any, Any, T]], /) -> LeaseQueueTask[P, T]: ...
 
 
 @overload
 def task(function: Callable[P, T], /) -> LeaseQueueTask[P, T]: ...
+
+
+@overload
+def task(
+    *,
+    batch: int,
+    batch_wait: float | timedelta = ...,
+    batch_by: str | None = ...,
+    **options: Unpack[TaskOptions],
+) -> _MakesOfBatches: ...
 
 
 @overload
@@ -63,7 +81,14 @@ def task(*, takes_context: Literal[True], **options: Unpack[TaskOptions]) -> _Ma
 
 
 def task(
-    function: Callable[..., Any] | None = None, /, *, takes_context: bool = False, **options: Unpack[TaskOptions]
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    takes_context: bool = False,
+    batch: int | None = None,
+    batch_wait: float | timedelta = 0.0,
+    batch_by: str | None = None,
+    **options: Unpack[TaskOptions],
 ) -> Any:
     """Make a task of a function; like Django's ``@task``, with more arguments on every Django version.
 
@@ -76,6 +101,11 @@ def task(
         queue_name: one of the backend's ``QUEUES``.
         backend: alias in ``TASKS``.
         takes_context: whether the function's first argument is ``context``.
+        batch: how many calls one run of the function takes at most, 1 to 1,000: its only argument is a ``Batch`` of
+            them. Each call is a job with its own retries, limit, key and result.
+        batch_wait: seconds that the first call of a batch waits for others, at most 60; 0: only those wait that find
+            no free thread.
+        batch_by: the name of a keyword argument that each call has: only calls with the same value run together.
         max_attempts: how often it is tried, from 1; ``None``: the queue's ``max_deliveries``.
         backoff: seconds before the next try; a list of seconds, one an attempt; the name of a kind; a ``Backoff``; or a
             function ``(exception, task_result) -> seconds``, or ``None`` for no more tries. ``None``: the queue's.
@@ -119,6 +149,9 @@ def task(
         "backend": api.DEFAULT_TASK_BACKEND_ALIAS,
         "run_after": None,
         "takes_context": takes_context,
+        "batch": batch,
+        "batch_wait": batch_wait,
+        "batch_by": batch_by,
         # A step that names its queue does not inherit that of the task which adds it.
         "changed": ("queue_name",) if "queue_name" in known else (),
         **known,

@@ -30,6 +30,8 @@ from . import backoff as backoffs
 from . import deadlines
 from .ambient import restored
 from .api import DEFAULT_TASK_BACKEND_ALIAS, TaskResultStatus, task_backends
+from .batch import BatchCall
+from .batch_runs import BatchRuns
 from .context import (
     LeaseQueueContext,
     ReplacementFailed,
@@ -38,13 +40,13 @@ from .context import (
     replaced,
     resumed,
     running,
+    with_inputs,
 )
 from .exceptions import UNREACHED, ContextNotRestored, FailForGood, RetryLater, TaskNotFound
 from .isolation import IsolatedTaskFailed, can_isolate, run_isolated
 from .lookup import TaskEntry, find_entry, number
 from .payload import arguments_of, result_json
 from .signals import Announcer
-from .signature import first_argument, read_inputs
 from .task_class import LeaseQueueTask
 from .undo import UndoBegun, Undone, to_undo, turn
 from .unknown import UnknownTasks
@@ -52,9 +54,11 @@ from .unknown import UnknownTasks
 logger = logging.getLogger("django_leasequeue.tasks")
 
 _NO_TIMEOUT = (None, None)
+#: Modules whose frames call the function of a task.
+_FRAMES = (__name__, BatchCall.__module__)
 
 
-class TaskHandler:
+class TaskHandler(BatchRuns):
     """Runs the jobs of tasks. One a process, called from many threads at once; see ``worker.control.Handler``.
 
     Args:
@@ -127,7 +131,7 @@ class TaskHandler:
                 try:
                     args, kwargs, marked = self._arguments(entry, job, control)
                     if marked is not None:
-                        args = twins.run(_with_inputs(entry, job, args, marked))
+                        args = twins.run(with_inputs(entry, job, args, marked))
                     resumes = resumed(control, self._project)
                     if entry.atomic:
                         connections[database_of(control)].ensure_connection()
@@ -194,7 +198,7 @@ class TaskHandler:
                 try:
                     args, kwargs, marked = self._arguments(entry, job, control)
                     if marked is not None:
-                        args = await twins.arun(_with_inputs(entry, job, args, marked))
+                        args = await twins.arun(with_inputs(entry, job, args, marked))
                     resumes = await sync_to_async(resumed)(control, self._project) if may_be_replaced(job) else None
                 except UNREACHED as error:
                     raise NotBegun(str(error)) from error
@@ -346,19 +350,11 @@ def _retry(seconds: float) -> Retry:
     return Retry(int(min(seconds, backoffs.MAX_SECONDS) * 1000))
 
 
-def _with_inputs(entry: TaskEntry, job: LeasedJob, args: Any, marked: Any) -> twins.Body[list[Any]]:
-    """Return the arguments with the inputs from parent jobs."""
-    database = queue_database(task_backends[entry.alias], job.queue)
-    parents = yield twins.either(engine.run, engine.arun, read_inputs(job.seq), database)
-    context = int(entry.task.takes_context)
-    return [*args[:context], first_argument(parents, marked), *args[context:]]
-
-
 def _traceback(error: BaseException) -> str:
     """Return the traceback as text, without the worker's frames above the task's own function."""
     shown = step = error.__traceback__
     while step is not None:
-        if step.tb_frame.f_globals.get("__name__") == __name__:
+        if step.tb_frame.f_globals.get("__name__") in _FRAMES:
             shown = step.tb_next or step
             break
         step = step.tb_next

@@ -114,6 +114,8 @@ class TaskEntry(NamedTuple):
     ignore_result: bool
     #: Whether its jobs keep the slot of their limit while they sleep or wait.
     keeps_slot: bool
+    #: How many of its calls run together; 0: it is no batch task.
+    batch: int
 
 
 def find_entry(path: str | None, alias: str = api.DEFAULT_TASK_BACKEND_ALIAS) -> TaskEntry:
@@ -133,6 +135,7 @@ def find_entry(path: str | None, alias: str = api.DEFAULT_TASK_BACKEND_ALIAS) ->
         task, alias, type(backend), task.module_path, task.func, iscoroutinefunction(task.func),
         getattr(task, "timeout", None), getattr(task, "timeout_grace", None), **own,
         keeps_slot=getattr(getattr(task, "limit", None), "while_suspended", False),
+        batch=getattr(task, "batch", None) or 0,
     )  # fmt: skip
 
 

@@ -189,7 +189,9 @@ def _within(error: BaseException | None, call: Any) -> None:
     if error is None:
         call()
         return
+    trace = error.__traceback__
     try:
         raise error
     except BaseException:  # noqa: BLE001  (it is the task's own, raised again only to be the current one)
         call()
+    error.__traceback__ = trace  # it may be the error of other jobs, too

@@ -17,6 +17,7 @@ from . import backoff as backoffs
 from .api import GenericTask, InvalidTask, P, T, Task
 from .arguments import OnConflict, UniqueUntil, check_limit, checked_unique_for, invalid_task, with_key_changes
 from .backoff import BackoffLike
+from .batch import check_batch
 from .results import LeaseQueueTaskResult, local
 from .signature import Signature
 
@@ -79,6 +80,9 @@ class LeaseQueueTask(Twins, GenericTask[P, T], Generic[P, T]):
     dont_retry_for: tuple[type[BaseException], ...] = ()
     ignore_result: bool = False
     schedulable: bool = False
+    batch: int | None = None
+    batch_wait: float = 0.0
+    batch_by: str | None = None
     tags: dict[str, Any] | None = field(default=None, hash=False)
 
     run_delay: timedelta | None = field(default=None, repr=False, compare=False)
@@ -92,6 +96,8 @@ class LeaseQueueTask(Twins, GenericTask[P, T], Generic[P, T]):
     """
 
     def __post_init__(self) -> None:
+        # First: it decides which arguments a call takes.
+        object.__setattr__(self, "func", check_batch(self))
         for name, value in {**_checked(self), "unique_for": checked_unique_for(self)}.items():
             object.__setattr__(self, name, value)
         check_limit(self)
@@ -120,9 +126,9 @@ class LeaseQueueTask(Twins, GenericTask[P, T], Generic[P, T]):
         Args:
             run_after: not before this time; seconds and a timedelta count from the enqueue, of a step of a workflow
                 from the end of those before it.
-            options: those of ``@task`` but for ``takes_context``, ``atomic``, ``isolate``, ``schedulable``,
-                ``autoretry_for`` and ``dont_retry_for``. ``key`` is a text in which braces mean nothing, or a
-                function; ``tags`` are added to those that the task has.
+            options: those of ``@task`` but for ``takes_context``, ``atomic``, ``isolate``, ``schedulable``, ``batch``,
+                ``batch_wait``, ``batch_by``, ``autoretry_for`` and ``dont_retry_for``. ``key`` is a text in which
+                braces mean nothing, or a function; ``tags`` are added to those that the task has.
 
         Raises:
             InvalidTask: a value is not allowed; or ``backoff`` is a function, which only ``@task`` takes.
@@ -229,6 +235,7 @@ def _checked(task: LeaseQueueTask[..., Any]) -> dict[str, Any]:
             found[name] = None if seconds is None else float(seconds_of(seconds, name))
             if found[name] == 0 and name in ("deadline", "expires"):
                 raise ValueError(f"{name} must be more than 0 seconds; leave it out for no limit.")
+        found["batch_wait"] = float(seconds_of(task.batch_wait, "batch_wait"))
         found["backoff"] = None if task.backoff is None else backoffs.parse(task.backoff)
     for name in ("deadline", "expires"):
         if found[name] is not None and not 0.001 <= found[name] <= MAX_SPAN_MS / 1000:

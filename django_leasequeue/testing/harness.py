@@ -221,7 +221,7 @@ class Harness:
             if found is None:
                 continue
             tried.clear()
-            ran.append(self._runner.run(found, raise_errors=raise_errors))
+            ran.extend(self._runner.run(found, raise_errors=raise_errors))
             if len(ran) >= MAX_JOBS:
                 raise AssertionError(f"drain() ran {MAX_JOBS} jobs and there are more: does one enqueue itself?")
         return ran

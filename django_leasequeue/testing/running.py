@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import logging
 from asyncio import CancelledError
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from asgiref.sync import async_to_sync
 from django.db import connections
-from django.db.backends.base.base import BaseDatabaseWrapper
 from django.test.testcases import DatabaseOperationForbidden  # type: ignore[attr-defined]  # the stubs lack it
-from psycopg.pq import TransactionStatus
 
 from .. import engine
 from ..engine import LeasedJob, codec
@@ -25,9 +22,10 @@ from ..queue.base import Handle, find_serializer
 from ..queue.function_handler import FunctionHandler
 from ..queue.queue import Queue
 from ..tasks.handler import TaskHandler
+from ..worker.batches import Answers, BatchControl, BatchGroup
 from ..worker.control import EndingName, GiveUp, Handler, JobControl
 from ..worker.durable import Crashed, Suspended
-from ..worker.edge import drop, error_of, open_on
+from .edges import guarded, mended
 
 logger = logging.getLogger("django_leasequeue.testing")
 
@@ -121,31 +119,74 @@ class JobRunner:
                         return PlacedJob(alias, queue.project, jobs[0])
         return None
 
-    def run(self, found: PlacedJob, *, raise_errors: bool) -> Ran:
-        """Run a job and settle it; with ``raise_errors`` then raise its error."""
-        alias, project, job = found
+    def run(self, found: PlacedJob, *, raise_errors: bool) -> list[Ran]:
+        """Run a job, with ready ones that a worker would run together with it, and settle them.
+
+        With ``raise_errors`` then raise the error, of several the first.
+        """
         handler = self._handler(found)
-        control = JobControl(job, NODE, alias)
-        control.crash_after = self.crash_after
+        group = handler.batch_of(found.job) if isinstance(handler, TaskHandler) else None
+        if group is None or not isinstance(handler, TaskHandler):
+            return [self._run_one(found, handler, raise_errors=raise_errors)]
+        jobs = self._together(found, handler, group)
+        control = BatchControl([JobControl(job, NODE, found.alias) for job in jobs])
+        answers: Answers = []
+        try:
+            with mended(), guarded(control):
+                run = async_to_sync(handler.arun_batch) if handler.is_async(found.job) else handler.run_batch
+                answers = run(jobs, control)
+                _raise_first(error for _, error in answers)  # so that what it broke is mended
+        except (*_FAILURES, BaseExceptionGroup) as raised:
+            if not answers or isinstance(raised, TransactionLeftOpen):
+                answers = [(None, raised)] * len(jobs)
+        done: list[Ran] = []
+        for (text, error), own in zip(answers, control.members, strict=True):
+            placed = found._replace(job=own.job)
+            ran = self._note(placed)
+            if error is not None:
+                done.append(self._failed(placed, handler, own, ran, error))
+            else:
+                done.append(self._completed(placed, handler, own, ran, text) if _finish(placed, own, text) else ran)
+        if raise_errors:
+            _raise_first(ran.error for ran in done)
+        return done
+
+    def _together(self, found: PlacedJob, handler: TaskHandler, group: BatchGroup) -> list[LeasedJob]:
+        """Return a job with the ready ones of its group; others go back to where they were."""
+        alias, project, first = found
+        jobs, back = [first], []
+        if group.size > 1:
+            claiming = engine.claim(first.queue, NODE, group.size - 1, project=project, strict=False)
+            for job in engine.run(claiming, alias):
+                if handler.batch_of(job) == group:
+                    jobs.append(job)
+                else:
+                    back.append(engine.Release(job.seq, job.token, 0))
+        if back:
+            engine.run(engine.release(back, NODE, project=project, unstarted=True), alias)
+        return jobs
+
+    def _note(self, found: PlacedJob) -> Ran:
+        alias, project, job = found
         payload = self.payload(alias, project, job.queue, job.data, job.body)
         self.ran.append((found, payload))
-        ran = Ran(job.queue, job.seq, job.key, job.name, payload, "lost")
+        return Ran(job.queue, job.seq, job.key, job.name, payload, "lost")
+
+    def _run_one(self, found: PlacedJob, handler: Handler, *, raise_errors: bool) -> Ran:
+        alias, project, job = found
+        control = JobControl(job, NODE, alias)
+        control.crash_after = self.crash_after
+        ran = self._note(found)
         try:
-            with _mended(), _edge(control):
+            with mended(), guarded(control):
                 if handler.is_async(job):
                     text, left = async_to_sync(_arun)(handler, job, control)
                     if left is not None:
                         raise left
                 else:
                     text = handler.run(job, control)
-            ending = engine.Ending(
-                job.seq, job.token, result_json=text, body=control.result_body, result_ttl_ms=control.result_ttl_ms
-            )
-            _keep_progress(found, control)
-            if not control.settled:
-                settled = engine.run(engine.finish([ending], NODE, project=project), alias)
-                if settled.outcomes[job.seq] is not engine.Outcome.OK:
-                    return ran
+            if not _finish(found, control, text):
+                return ran
         except Crashed:
             self.crash_after = None
             back = engine.Release(job.seq, job.token, 0)
@@ -156,12 +197,20 @@ class JobRunner:
         except (*_FAILURES, BaseExceptionGroup) as error:
             if control.suspension is not None:  # in a part of a coroutine, as of a TaskGroup
                 return ran._replace(state=_suspend(found, control))
-            _keep_progress(found, control)
-            state = _fail(found, handler, control, error)
+            ran = self._failed(found, handler, control, ran, error)
             if raise_errors:
                 raise
-            logger.exception("A job failed: %s %s", job.queue, job.name or job.key or job.seq)
-            return ran._replace(state=state, error=error)
+            return ran
+        return self._completed(found, handler, control, ran, text)
+
+    def _failed(self, found: PlacedJob, handler: Handler, control: JobControl, ran: Ran, error: BaseException) -> Ran:
+        _keep_progress(found, control)
+        state = _fail(found, handler, control, error)
+        logger.error("A job failed: %s %s", ran.queue, ran.name or ran.key or ran.seq, exc_info=error)
+        return ran._replace(state=state, error=error)
+
+    def _completed(self, found: PlacedJob, handler: Handler, control: JobControl, ran: Ran, text: str | None) -> Ran:
+        alias, project, job = found
         handler.settled(job, "completed", result_json=text)
         value = None if text is None else codec.loads(text)
         return ran._replace(
@@ -207,6 +256,25 @@ def _function_handler(queue: Queue, function: Callable[..., Any]) -> FunctionHan
     return FunctionHandler(queue, function, serializer=engine.run(find_serializer(queue), queue.using))
 
 
+def _raise_first(errors: Iterable[BaseException | None]) -> None:
+    for error in errors:
+        if error is not None:
+            raise error
+
+
+def _finish(found: PlacedJob, control: JobControl, text: str | None) -> bool:
+    """Store the end of a job that is done; return whether its lease was there."""
+    alias, project, job = found
+    ending = engine.Ending(
+        job.seq, job.token, result_json=text, body=control.result_body, result_ttl_ms=control.result_ttl_ms
+    )
+    _keep_progress(found, control)
+    if control.settled:
+        return True
+    settled = engine.run(engine.finish([ending], NODE, project=project), alias)
+    return settled.outcomes[job.seq] is engine.Outcome.OK
+
+
 def _keep_progress(found: PlacedJob, control: JobControl) -> None:
     """Store the job's last progress, as a worker's next renewal would."""
     said = control.take_progress()
@@ -244,57 +312,3 @@ def _fail(found: PlacedJob, handler: Handler, control: JobControl, error: BaseEx
         return "lost"
     handler.settled(job, state, failure=failure, available_at=place.available_at if place else None)
     return state
-
-
-@contextmanager
-def _edge(control: JobControl) -> Iterator[None]:
-    """Fail a job that leaves a transaction open, as a worker does; the test's own transaction stays."""
-    depths = {wrapper: len(wrapper.atomic_blocks) for wrapper in connections.all(initialized_only=True)}
-    found: dict[str, str] = {}
-    try:
-        yield
-    finally:
-        for wrapper in connections.all(initialized_only=True):
-            depth = depths.get(wrapper, 0)
-            if not depth and (left := open_on(wrapper)):
-                found[wrapper.alias] = left
-                drop(wrapper)
-            while len(wrapper.atomic_blocks) > depth:
-                found[wrapper.alias] = "an open atomic()"
-                wrapper.atomic_blocks[-1].__exit__(TransactionLeftOpen, None, None)
-    if error := error_of(control, found):
-        raise error
-
-
-@contextmanager
-def _mended() -> Iterator[None]:
-    """Let a job's database error break only the job, as in a worker, and not the test's transaction."""
-    with ExitStack() as stack:
-        for alias in connections:
-            connection = connections[alias]
-            if connection.connection is not None and connection.in_atomic_block and connection.vendor == "postgresql":
-                stack.enter_context(_savepoint(connection))
-        yield
-
-
-@contextmanager
-def _savepoint(connection: BaseDatabaseWrapper) -> Iterator[None]:
-    """Roll a job's writes back only if it broke the transaction: a worker is in autocommit mode."""
-    mark = connection.savepoint()
-    assert mark is not None, "there is one in an atomic block"
-    try:
-        yield
-    except BaseException:
-        if _broken(connection):
-            connection.savepoint_rollback(mark)
-            connection.set_rollback(False)
-        raise
-    else:
-        # A job that swallowed a database error outside its own atomic block has broken the transaction: the next
-        # statement raises.
-        if not _broken(connection):
-            connection.savepoint_commit(mark)
-
-
-def _broken(connection: BaseDatabaseWrapper) -> bool:
-    return bool(connection.connection.info.transaction_status == TransactionStatus.INERROR)

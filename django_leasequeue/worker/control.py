@@ -6,7 +6,7 @@ import asyncio
 import math
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
@@ -94,6 +94,8 @@ class JobControl(DurableControl):
     ends_in_transaction = settled = False
     #: Whether the run's own process has died; for the worker.
     process_died = False
+    #: Of one call for many jobs: the control of each of them.
+    members: Sequence[JobControl] = ()
 
     def __init__(self, job: LeasedJob, node: str, using: str | None = None) -> None:
         self.job = job

@@ -18,9 +18,10 @@ from django.db import connections
 from ..engine import LeasedJob
 from ..engine.pool import close_pools
 from . import forked
+from .batches import Answers, BatchRun, JobBatch
 from .control import UNBOUNDED, JobControl, JobTimeout
-from .edge import SyncParts, judged, tidy_connections
-from .run import COMPLETED, UNSTARTED, Entry, RunAlarm, failed
+from .edge import SyncParts, error_of, judged, tidy_connections
+from .run import COMPLETED, FAILED, UNSTARTED, Entry, RunAlarm, failed
 from .state import WorkerState
 
 logger = logging.getLogger("django_leasequeue.worker")
@@ -120,12 +121,16 @@ class CoroutinePool:
                 job = self.jobs.popleft()
             except IndexError:  # the worker stops and took them
                 return
+            many: BatchRun | None = None
             if held.get(job.seq) is not job:
-                continue  # lost or given back before it started
-            control = JobControl(job, self._state.node, self._state.options.database)
+                if not isinstance(job, JobBatch) or not (waiting := job.take()):
+                    continue  # lost or given back before it started
+                many = BatchRun(self._state, waiting)
+            control = many.control if many else JobControl(job, self._state.node, self._state.options.database)
             context, parts = contextvars.Context(), SyncParts(self._sync_thread)
             context.run(parts.install)
-            task = loop.create_task(self._one(job, control, parts), context=context)
+            run = self._many(many, parts) if many else self._one(job, control, parts)
+            task = loop.create_task(run, context=context)
             self._state.coroutines[task] = (control, time.monotonic())
             task.add_done_callback(self._ended)
         if (self.paused or not self.jobs) and self._state.buffer.fetcher.sleeping:
@@ -140,6 +145,33 @@ class CoroutinePool:
             self._sync_thread.submit(tidy_connections)
         if self._state.acknowledger.sleeping or not self.jobs:
             self._state.acknowledger.wake()
+
+    async def _many(self, run: BatchRun, parts: SyncParts) -> None:
+        """Run jobs together, in the place of one."""
+        state, control, task = self._state, run.control, asyncio.current_task()
+        assert task is not None
+        control.on_lost = partial(asyncio.get_running_loop().call_soon_threadsafe, task.cancel)
+        if not (jobs := run.begin()):
+            control.on_lost = None
+            return
+        soft, hard = run.timeout
+        alarm = RunAlarm(control, time.monotonic(), soft, hard, state.options.timeout_grace)
+        state.timekeeper.expect(alarm)
+        answers: Answers = []
+        error: BaseException | None = None
+        try:
+            answers = await state.batching.arun_batch(jobs, control)
+        except BaseException as raised:  # noqa: BLE001  (jobs may raise anything)
+            error = raised
+        control.on_lost = None
+        state.timekeeper.forget(alarm)
+        forked.leave_if_child()
+        self._untidy = self._untidy or parts.used
+        if parts.kept:
+            found, spoils = await asyncio.wrap_future(parts.close())
+            judged((FAILED, jobs[0], control, None, None), state.handler, found, spoils)
+            error = error or error_of(control, found)
+        run.end(answers, error)
 
     async def _one(self, job: LeasedJob, control: JobControl, parts: SyncParts) -> None:
         handler = self._state.handler

@@ -16,12 +16,12 @@ from ..notify import JOBS, Subscription, Watch, get_listener
 from ..notify.alarms import FallbackPoll
 from ..notify.listener import YIELD_GIL
 from .coroutines import CoroutinePool
-from .leases import FLOW, RATED, SUSPECT
+from .leases import FLOW, SUSPECT
 from .link import DatabaseLink, read_strays, until_due
 from .paused import PausedTasks
 from .queue_limits import QueueLimits
 from .queue_names import QueueNames
-from .starts import RatedStarts, SuspectIsolation
+from .starts import RatedStarts, Starts, SuspectIsolation
 from .state import WorkerState
 
 logger = logging.getLogger("django_leasequeue.worker")
@@ -57,7 +57,6 @@ class Fetcher:
         self._buffer = state.buffer
         self.wakeup = state.buffer.fetcher
         self._coroutines = coroutines
-        self._isolation = SuspectIsolation(state, self._start)
         self.link = DatabaseLink(state.options.database, "claim", state.node, state.outage)
         self._queues = QueueNames(state, self.link)
         self._paused = PausedTasks(state, self.link, coroutines)
@@ -69,6 +68,8 @@ class Fetcher:
         self._limits = QueueLimits(state, self._cursor) if state.options.limits else None
         self._sleep = self.wakeup.wait if self._limits is None else self._limits.sleep
         self._rates = RatedStarts(state, coroutines, self._cursor)
+        self._starts = Starts(state, coroutines, self._rates)
+        self._isolation = SuspectIsolation(state, self._starts.start)
         #: Recent claims with an answer: after the loss of the connection, every other claim of ours is a stray.
         self._known: deque[int] = deque(maxlen=10_000)
         #: When to search strays (monotonic): a claim that was on its way may reach the database later.
@@ -113,13 +114,14 @@ class Fetcher:
         self._state.notifications_arrive = lambda: subscription.live
 
     def _step(self) -> None:
+        self._starts.start_due(time.monotonic())
         want = self._want()
         if (room := self._room()) <= 0 and self._state.options.max_jobs and self._state.empty:
             self._state.finish()
         rates = self._rates.plan(room)
         if want <= 0 and not rates:  # until a thread or a coroutine can take another job
             self.wakeup.doze(
-                min(self._state.options.poll, self._rates.until()),
+                min(self._state.options.poll, self._rates.until(), self._state.batches.until()),
                 lambda: self._want() > 0 or self._rates.free or self._state.draining.is_set(),
             )
             return
@@ -158,7 +160,11 @@ class Fetcher:
     def _want(self) -> int:
         options = self._state.options
         ready = self._buffer.waiting + len(self._coroutines.jobs)
-        want = self._buffer.idle + self._coroutines.idle() - ready
+        idle = self._buffer.idle + self._coroutines.idle()
+        want = idle - ready
+        if self._state.takes_batches():
+            want += self._state.batches.missing if idle or options.prefetch else 0
+            ready += self._state.batches.waiting
         if options.prefetch:
             ahead = self._measure(ready)
             self._buffer.low = ahead * 3 // 4  # early: many start while the next claim is on its way
@@ -260,24 +266,13 @@ class Fetcher:
         if self._paused.since:
             jobs = self._paused.sort_out(jobs)
         if state.isolates() or not any(job.flags & SUSPECT for job in jobs):
-            self._start(jobs)
+            self._starts.start(jobs)
             return
-        self._start([job for job in jobs if not job.flags & SUSPECT])
+        self._starts.start([job for job in jobs if not job.flags & SUSPECT])
+        self._starts.start_due(math.inf)  # a suspect waits until nothing else is held
         suspect, *others = [job for job in jobs if job.flags & SUSPECT]
         state.give_back(others, unstarted=True)
         self._isolation.run(suspect)
-
-    def _start(self, jobs: list[LeasedJob]) -> None:
-        """Give jobs to the threads and to the event loop."""
-        is_async = self._state.handler.is_async
-        rated = [job for job in jobs if job.flags & RATED]
-        if rated:
-            jobs = [job for job in jobs if not job.flags & RATED]
-            self._rates.hand_over([job for job in rated if not is_async(job)], [job for job in rated if is_async(job)])
-        threads = [job for job in jobs if not is_async(job)]
-        self._buffer.put(threads)
-        if len(threads) < len(jobs):
-            self._coroutines.put([job for job in jobs if is_async(job)])
 
     def _return_strays(self) -> None:
         """Release jobs whose claim was never answered: else they run only after their lease has expired."""
@@ -307,7 +302,7 @@ class Fetcher:
             if state.empty:
                 state.finish()
             # The end of the last job wakes this thread: the job may have enqueued others.
-            self._sleep(state.options.poll)
+            self._sleep(min(state.options.poll, state.batches.until()))
             return
         watched = self._queues.ids[:MAX_WATCHED]
         if self._watch is None or self._watch.keys != tuple(watched):
@@ -320,7 +315,7 @@ class Fetcher:
             return
         if self._queues.unheard:
             return
-        ends = [state.options.poll, self._until_due(), self._rates.until()]
+        ends = [state.options.poll, self._until_due(), self._rates.until(), state.batches.until()]
         if self._rates.waits:
             self.wakeup.doze(min(ends), lambda: self._rates.free or state.draining.is_set())
             return

@@ -82,6 +82,8 @@ class Journal:
     def __init__(self, node: str, options: WorkerOptions, slots: int, ended: int) -> None:
         count = slots + 2 * ended
         self._free = deque(range(slots))
+        #: The slots of jobs that run together, by seq and token.
+        self._together: dict[tuple[int, int], int] = {}
         self._path: Path | None = None
         self._descriptor = -1
         #: The file, or a stand-in.
@@ -125,6 +127,18 @@ class Journal:
 
     def ended(self, job: LeasedJob) -> None:
         _pack(self._memory, self._next_end(), job.seq, job.token)
+
+    def started_together(self, job: LeasedJob) -> None:
+        """Note the start of a job that runs together with others, in a slot of its own."""
+        self._together[job.seq, job.token] = slot = self.slot()
+        self.started(slot, job)
+
+    def ended_together(self, job: LeasedJob) -> None:
+        """Note its end, or that its run was given up, whichever comes first."""
+        slot = self._together.pop((job.seq, job.token), None)
+        if slot is not None:
+            self.ended(job)
+            self.free(slot)
 
     def claimed(self, claim: int) -> None:
         _pack(self._memory, self._next_claim(), _CLAIM, claim)

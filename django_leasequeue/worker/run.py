@@ -138,7 +138,8 @@ class Timekeeper:
         now = time.monotonic()
         self.next_at = math.inf
         for alarm in list(self._alarms.values()):
-            job = alarm.control.job
+            jobs = [control.job for control in alarm.control.members or (alarm.control,)]
+            job = jobs[0]
             if alarm.soft_at <= now:
                 alarm.soft_at = math.inf
                 logger.warning("Job timed out", extra=about(job))
@@ -148,7 +149,7 @@ class Timekeeper:
                 if self.abandon_run is not None:
                     self.abandon_run(alarm)
                     continue
-                self.overdue.append(job)
+                self.overdue.extend(jobs)
                 self._recycle(f"job {job.seq} ({job.name}) outlived its hard timeout")
         # A concurrent `expect` is kept: this only lowers the time.
         for alarm in list(self._alarms.values()):

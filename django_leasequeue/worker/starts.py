@@ -1,4 +1,4 @@
-"""Jobs that start by rules of their own: suspects run alone, jobs of rates start at once or go back."""
+"""How claimed jobs start; and by rules of their own: suspects run alone, jobs of rates start at once or go back."""
 
 from __future__ import annotations
 
@@ -207,3 +207,33 @@ class RatedStarts:
         self._late_at = time.monotonic() + START if early else math.inf
         if late:
             self._state.give_back(late, unstarted=True)
+
+
+class Starts:
+    """Gives claimed jobs to the threads and to the event loop. For the fetcher's thread."""
+
+    def __init__(self, state: WorkerState, coroutines: CoroutinePool, rates: RatedStarts) -> None:
+        self._state, self._coroutines, self._rates = state, coroutines, rates
+
+    def start(self, jobs: list[LeasedJob]) -> None:
+        """Start jobs: those of rates first, those that run together once they are enough."""
+        is_async = self._state.handler.is_async
+        rated = [job for job in jobs if job.flags & RATED]
+        if rated:
+            jobs = [job for job in jobs if not job.flags & RATED]
+            self._rates.hand_over([job for job in rated if not is_async(job)], [job for job in rated if is_async(job)])
+        threads = [job for job in jobs if not is_async(job)]
+        if self._state.takes_batches():  # known by now: each job's task was looked up
+            jobs = self._state.batches.gather(jobs)
+            threads = [job for job in jobs if not is_async(job)]
+        self._pass_on(threads, jobs)
+
+    def start_due(self, now: float) -> None:
+        """Start the batches that have waited long enough at this time (monotonic)."""
+        if jobs := self._state.batches.due(now):
+            self._pass_on([job for job in jobs if not self._state.handler.is_async(job)], jobs)
+
+    def _pass_on(self, threads: list[LeasedJob], jobs: list[LeasedJob]) -> None:
+        self._state.buffer.put(threads)
+        if len(threads) < len(jobs):
+            self._coroutines.put([job for job in jobs if self._state.handler.is_async(job)])

@@ -11,7 +11,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 from django.db import connections
 
@@ -20,6 +20,7 @@ from ..engine import LeasedJob
 from ..engine.limits import MAX_BATCH
 from ..engine.outage import Outage, advice
 from ..notify.alarms import Alarm
+from .batches import BatchGatherer, BatchHandler, JobBatch
 from .buffer import JobBuffer
 from .control import Handler, JobControl
 from .journal import Journal
@@ -44,6 +45,10 @@ class WorkerState:
         self.runs_tasks: bool = getattr(handler, "runs_tasks", False)
         #: Whether the handler, by this method, can now give suspects processes of their own.
         self.isolates: Callable[[], bool] = getattr(handler, "isolates", bool)
+        #: Whether the handler, by this method, has jobs that run together.
+        self.takes_batches: Callable[[], bool] = getattr(handler, "takes_batches", bool)
+        self.batching = cast(BatchHandler, handler)
+        self.batches = BatchGatherer(self.batching)
         self.figures = WorkerFigures()
         self.started_at = time.monotonic()
         self.outage = Outage(
@@ -62,8 +67,9 @@ class WorkerState:
         self.coroutines: dict[asyncio.Task[None], tuple[JobControl, float]] = {}
         #: A suspect that runs alone, and since when (monotonic).
         self.alone: tuple[LeasedJob, float] | None = None
-        slots = options.concurrency + options.coroutines
-        self.journal = Journal(node, options, slots, 2 * (2 * options.prefetch + slots + MAX_BATCH))
+        # A job that runs together with others has a slot of its own.
+        slots = 2 * options.prefetch + options.concurrency + options.coroutines + MAX_BATCH
+        self.journal = Journal(node, options, slots, 2 * slots)
         #: How many ends are on their way to the database.
         self.settling = 0
         self._lock = threading.Lock()
@@ -111,12 +117,14 @@ class WorkerState:
     def running(self) -> list[tuple[JobControl, float]]:
         shown = [(slot.control, slot.since) for slot in self.slots]
         in_threads = [(control, since) for control, since in shown if control is not None]
-        return in_threads + list(self.coroutines.copy().values())
+        runs = in_threads + list(self.coroutines.copy().values())
+        return [(control, since) for run, since in runs for control in run.members or (run,)]
 
     def give_back(self, jobs: Sequence[LeasedJob], *, unstarted: bool, delay_ms: int = 0) -> None:
         """Release held jobs without a failure; the delivery of ``unstarted`` jobs does not count."""
         kind = UNSTARTED if unstarted else STOPPED
-        self.ended.extend([(kind, job, None, None, delay_ms) for job in jobs])
+        each = [one for job in jobs for one in (job.take() if isinstance(job, JobBatch) else (job,))]
+        self.ended.extend([(kind, job, None, None, delay_ms) for job in each])
         self.acknowledger.wake()
 
     def finish(self) -> None:

@@ -5,16 +5,21 @@ from __future__ import annotations
 import contextvars
 import threading
 import time
+from collections.abc import Callable
 from functools import partial
+from typing import Any, TypeVar
 
 from ..engine import Failure
 from ..engine.jobs.results import STALLED
 from . import forked
+from .batches import Answers, BatchRun, JobBatch
 from .control import JobControl, JobTimeout
-from .edge import clear_edge, connected_threads, tidy_connections
+from .edge import check_edge, clear_edge, connected_threads, tidy_connections
 from .leases import RATED
-from .run import COMPLETED, RETRY, UNSTARTED, Entry, RunAlarm, Slot, ThreadAlarm, failed
+from .run import COMPLETED, FAILED, RETRY, UNSTARTED, Entry, RunAlarm, Slot, ThreadAlarm, failed
 from .state import WorkerState
+
+T = TypeVar("T")
 
 #: The failure of a run that was given up.
 GIVEN_UP = Failure(STALLED, "the run took longer than its visibility timeout", fingerprint=STALLED.lower())
@@ -52,7 +57,9 @@ class ThreadPool:
             thread = self._state.start_thread("job", partial(self._work, new))
             self._threads = [*(other for other in self._threads if other.is_alive()), thread]
         # Before the abort, so that whatever the run still does comes too late.
-        self._state.ended.append((RETRY, alarm.control.job, None, GIVEN_UP, 0))
+        for control in alarm.control.members or (alarm.control,):
+            self._state.journal.ended_together(control.job)
+            self._state.ended.append((RETRY, control.job, None, GIVEN_UP, 0))
         self._state.acknowledger.wake()
         alarm.control.abort("lease_lost")
 
@@ -85,8 +92,12 @@ class ThreadPool:
             control = JobControl(job, node, using)
             soft, hard = timeout(job)
             slot.control = control
-            if held.get(job.seq) is not job:  # lost or given back before it was among the running jobs
+            if held.get(job.seq) is not job:  # lost or given back before it was among the running jobs, or a batch
                 slot.control = None
+                if isinstance(job, JobBatch):
+                    self._run_batch(slot, job)
+                    if slot.left:
+                        return
                 continue
             # After the job is in the slot: from then on the end of its lease aborts it.
             slot.since = since = monotonic()
@@ -104,7 +115,7 @@ class ThreadPool:
                 if soft is None and hard is None:
                     entry: Entry = (COMPLETED, job, control, new_context().run(run, job, control), None)
                 else:
-                    entry = self._run_timed(slot, control, soft, hard)
+                    entry = (COMPLETED, job, control, self._run_timed(slot, control, soft, hard, run, job), None)
                 control.ran_ms = int((monotonic() - since) * 1_000)
             except BaseException as error:  # noqa: BLE001  (a job may raise anything)
                 forked.leave_if_child()
@@ -127,7 +138,35 @@ class ThreadPool:
             if ident in connected_threads:
                 tidy_connections()
 
-    def _run_timed(self, slot: Slot, control: JobControl, soft: float | None, hard: float | None) -> Entry:
+    def _run_batch(self, slot: Slot, batch: JobBatch) -> None:
+        """Run jobs together, in the place of one."""
+        state, waiting = self._state, batch.take()
+        if not waiting:
+            return
+        run = BatchRun(state, waiting)
+        slot.control, slot.since = run.control, time.monotonic()
+        # After they are in the slot: from then on the end of a lease aborts its job.
+        if jobs := run.begin():
+            soft, hard = run.timeout
+            answers: Answers = []
+            error: BaseException | None = None
+            try:
+                answers = self._run_timed(slot, run.control, soft, hard, state.batching.run_batch, jobs)
+                check_edge(run.control)
+            except BaseException as raised:  # noqa: BLE001  (jobs may raise anything)
+                error = raised
+            run.end(answers, error)
+            if threading.get_ident() in connected_threads:
+                clear_edge((FAILED, batch, run.control, None, None), state.handler)
+                tidy_connections()
+        slot.control = None
+        # Else it collects more: a thread without a next job ends its wait.
+        if state.acknowledger.sleeping or slot.left:
+            state.acknowledger.wake()
+
+    def _run_timed(
+        self, slot: Slot, control: JobControl, soft: float | None, hard: float | None, run: Callable[..., T], *jobs: Any
+    ) -> T:
         alarm = ThreadAlarm(slot, control, soft, hard, self._state.options.timeout_grace)
         timekeeper = self._state.timekeeper
         timekeeper.expect(alarm)
@@ -138,8 +177,7 @@ class ThreadPool:
 
         control.restart_clock = restart
         try:
-            result = contextvars.Context().run(self._state.handler.run, control.job, control)
-            return (COMPLETED, control.job, control, result, None)
+            return contextvars.Context().run(run, *jobs, control)
         finally:
             try:
                 alarm.end()

@@ -252,7 +252,7 @@ class Worker:
         self._keeper.wakeup.wake()
 
     def _return_unstarted(self) -> None:
-        unstarted = self.state.buffer.take_all() + take_each(self._coroutines.jobs)
+        unstarted = self.state.buffer.take_all() + take_each(self._coroutines.jobs) + self.state.batches.take_all()
         if unstarted:
             self.state.give_back(unstarted, unstarted=True)
 

@@ -12,10 +12,11 @@ from functools import cache
 from typing import Any
 
 import psycopg
+from django.db import connection
 
 from django_leasequeue import conf
 from django_leasequeue.engine import pool
-from django_leasequeue.tasks import current, task
+from django_leasequeue.tasks import Batch, current, task
 
 from . import notes, stamps
 from .options import STEPS
@@ -32,6 +33,23 @@ _own = threading.local()
 @task
 def noop(number: int) -> None:
     """Do nothing."""
+
+
+@task(batch=100)
+def noops(batch: Batch) -> None:
+    """Do nothing."""
+
+
+@task
+def touch(number: int) -> None:
+    """Run one statement on Django's connection."""
+    connection.cursor().execute("SELECT 1")
+
+
+@task(batch=100)
+def touches(batch: Batch) -> None:
+    """Run one statement for all calls."""
+    connection.cursor().execute("SELECT 1")
 
 
 @task

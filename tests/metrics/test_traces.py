@@ -24,9 +24,10 @@ from django_leasequeue.engine import metadata
 from django_leasequeue.exceptions import LeaseQueueError
 from django_leasequeue.metrics import otel
 from django_leasequeue.models import LiveJob
+from django_leasequeue.tasks.handler import TaskHandler
 from django_leasequeue.worker import Worker, load_options, logs
 from tests.support.environment import python
-from tests.tasks import samples
+from tests.tasks import batch_samples, samples
 from tests.worker.handlers import ScriptHandler
 from tests.worker.support import burst
 
@@ -88,6 +89,18 @@ def test_each_of_many_jobs_and_an_async_one(work: str, spans: InMemorySpanExport
     assert sent.attributes["messaging.batch.message_count"] == 200
     runs = [span for span in spans.get_finished_spans() if span.kind is SpanKind.CONSUMER]
     assert (len(runs), {link.context.span_id for run in runs for link in run.links}) == (200, {sent.context.span_id})
+
+
+def test_each_job_of_a_batch_is_a_span_with_its_own_end(work: str, spans: InMemorySpanExporter) -> None:
+    for word in ("ok", "fail", 3):
+        batch_samples.mixed.using(queue_name=work, max_attempts=1).enqueue(word)
+    burst(TaskHandler())
+    sent, runs = (
+        [span for span in spans.get_finished_spans() if span.kind is kind]
+        for kind in (SpanKind.PRODUCER, SpanKind.CONSUMER)
+    )
+    ends = {run.links[0].context.span_id: run.status.status_code for run in runs}
+    assert [ends[span.context.span_id] for span in sent] == [StatusCode.UNSET, StatusCode.ERROR, StatusCode.UNSET]
 
 
 def test_failures_and_figures(work: str, spans: InMemorySpanExporter) -> None:

@@ -115,6 +115,29 @@ def send_receipt(order: int) -> str:
     return f"receipt {order}"
 
 
+@task(batch=100, batch_wait=0.5, batch_by="tenant")
+def index(batch: tasks.Batch) -> None:
+    for number, call in enumerate(batch):
+        assert_type(call, tasks.BatchCall)
+        batch.ok(number, [call.id, call.attempt, call.lost])
+    batch.fail(0, ValueError("no"))
+    batch.fail(0, "no")  # wrong
+
+
+@task(batch=100)
+async def aindex(batch: tasks.Batch) -> None: ...
+
+
+@task(batch=100)  # wrong
+def one_by_one(number: int) -> None: ...
+
+
+def enqueue_calls_of_batches() -> None:
+    index.enqueue(1, "any", tenant="a")
+    aindex.using(priority=1).enqueue(1)
+    assert_type(index.s(1), tasks.Signature[Any])
+
+
 @task(max_attempt=5)  # wrong
 def misspelt(order: int) -> None: ...
 

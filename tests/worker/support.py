@@ -3,16 +3,20 @@
 import threading
 import time
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
+from django.db import transaction
+from django.db.models import F
 
 from django_leasequeue import engine
 from django_leasequeue.engine.rows import LeasedJob
-from django_leasequeue.models import JobResult, LiveJob, StoredJob
+from django_leasequeue.models import Claim, JobResult, LiveJob, StoredJob
 from django_leasequeue.worker import ExitCode, Handler, Worker, load_options
+from tests.support.rows import rows
 from tests.support.temporary_server import TemporaryServer
 from tests.support.waiting import eventually
 from tests.worker.handlers import ScriptHandler, lines
@@ -97,6 +101,21 @@ def expire(queue: str, count: int) -> None:
     engine.run(engine.claim(queue, "dies", count, lease_ms=100))
     time.sleep(0.15)
     engine.run(engine.sweep([StoredJob.objects.filter(queue__name=queue).values_list("queue_id", flat=True)[0]]))
+
+
+def take_away(seq: int, queue: str = "work") -> engine.LeasedJob:
+    """Let a lease expire and lease the job to somebody else."""
+    # In one transaction: in between, the worker under test could take it again.
+    with transaction.atomic():
+        job = LiveJob.objects.get(seq=seq)
+        assert job.node is not None and job.claim is not None  # noqa: PT018
+        # A part of the claim of its own.
+        engine.run(engine.extend([seq], job.node, tokens=[job.claim]))
+        past = F("deadline") - timedelta(hours=1)
+        assert rows(Claim).filter(token=job.claim, seqs=[seq]).update(deadline=past) == 1
+        engine.run(engine.sweep([job.queue_id]))
+        (taken,) = engine.run(engine.claim(queue, "another"))
+    return taken
 
 
 def a_job(seq: int = 1, token: int = 1) -> LeasedJob:

@@ -3,11 +3,8 @@
 import threading
 import time
 from contextlib import ExitStack
-from datetime import timedelta
 
 import pytest
-from django.db import transaction
-from django.db.models import F
 
 from django_leasequeue import engine
 from django_leasequeue.enums import JobFlag
@@ -15,10 +12,9 @@ from django_leasequeue.models import Claim, FloorKind, JobEvent, JobResult, Live
 from django_leasequeue.worker import JobControl
 from django_leasequeue.worker.leases import Leases
 from tests.engine.helpers import errors_of
-from tests.support.rows import rows
 from tests.support.waiting import eventually
 from tests.worker.handlers import ScriptHandler
-from tests.worker.support import Threaded, a_job, burst, enqueue, ready, results, working
+from tests.worker.support import Threaded, a_job, burst, enqueue, ready, results, take_away, working
 
 pytestmark = pytest.mark.usefixtures("work")
 
@@ -92,21 +88,6 @@ def test_a_lease_is_remembered_while_its_jobs_are_held(monkeypatch: pytest.Monke
     assert (done.state.figures.completed, done.state.figures.returned) == (300, 0)
     assert not JobEvent.objects.filter(kind=EXTENDED).exists(), "short jobs of long leases are not renewed"
     assert len(done.state.leases.of) < 30
-
-
-def take_away(seq: int) -> engine.LeasedJob:
-    """Let a lease expire and lease the job to somebody else."""
-    # In one transaction: in between, the worker under test could take it again.
-    with transaction.atomic():
-        job = LiveJob.objects.get(seq=seq)
-        assert job.node is not None and job.claim is not None  # noqa: PT018
-        # A part of the claim of its own.
-        engine.run(engine.extend([seq], job.node, tokens=[job.claim]))
-        past = F("deadline") - timedelta(seconds=20)
-        assert rows(Claim).filter(token=job.claim, seqs=[seq]).update(deadline=past) == 1
-        engine.run(engine.sweep([job.queue_id]))
-        (taken,) = engine.run(engine.claim("work", "another"))
-    return taken
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@ from types import ModuleType
 
 from . import (
     backlog,
+    batch,
     buffer,
     claim,
     crowd,
@@ -44,6 +45,7 @@ MODES: dict[str, ModuleType] = {
     "memory": memory,
     "duplicate": duplicate,
     "buffer": buffer,
+    "batch": batch,
     "request": request,
     "zaqar": zaqar,
     "triage": triage,
