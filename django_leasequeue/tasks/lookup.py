@@ -6,7 +6,6 @@ A name is the only way from a job to code that runs.
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, fields
@@ -59,10 +58,11 @@ def find_task(path: str | None) -> Task[..., Any]:
 
 def schedulable_tasks() -> Iterator[str]:
     """Yield the names of the schedulable tasks in modules that this process has imported."""
-    for module in list(task_modules.declared):
-        for found in list(vars(sys.modules[module]).values()) if module in sys.modules else ():
-            if isinstance(found, LeaseQueueTask) and found.schedulable:
-                yield found.module_path
+    for module in filter(None, list(task_modules.declared)):
+        with suppress(ImportError):  # one that was imported under another name
+            for found in list(vars(import_module(module)).values()):
+                if isinstance(found, LeaseQueueTask) and found.schedulable:
+                    yield found.module_path
 
 
 def _import(path: str) -> tuple[Any, list[str]]:

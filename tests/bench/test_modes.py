@@ -33,7 +33,7 @@ EXPECTED = {
     "servers": ["on 3 servers", "another server", "1 of 3 servers stopped"], "peers": ["DBOS", "django-absurd"],
     "single": ["into empty tables", "last fifth"],
     "claim": ["batches of 1", "batches of 20", "batches of 200", "results kept", "WAL of a job"],
-    "log": ["lease log of a job"],
+    "log": ["lease log of a job"], "batch": ["nothing a run", "a statement a run"],
     "drain": ["1 process, start-up included", "1 process, steady", "2 processes, start-up included",
         "2 processes, steady", "CPU of the worker", "WAL of a job", "with prefetch and coalescing"],
     "latency": ["half of the jobs", "99 of 100 jobs", "jobs later than"],
@@ -56,7 +56,7 @@ def test_every_mode_is_tested() -> None:
 
 #: Modes that start servers, workers and clients, as `memory` does, which runs with every change.
 LARGE = {
-    "backlog", "crowd", "drain", "durable", "flow", "http", "latency", "limits", "request", "servers", "snapshot",
+    "backlog", "batch", "crowd", "drain", "durable", "flow", "http", "latency", "limits", "request", "servers", "snapshot",
     "zaqar",
 }  # fmt: skip
 

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -182,6 +183,15 @@ class TestTheTag:
             tag(result=given)
 
 
+@pytest.fixture
+def _no_shop() -> Iterator[None]:
+    """Forget the page's modules: other pages have modules of these names."""
+    yield
+    for name in [name for name in sys.modules if name.partition(".")[0] == "shop"]:
+        del sys.modules[name]
+
+
+@pytest.mark.usefixtures("_no_shop")
 def test_the_how_to(settings: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, client: Client) -> None:
     found = {block.word.removeprefix("file="): block.text for block in blocks("how-to/progress.md") if block.word}
     for path, text in found.items():
@@ -189,8 +199,6 @@ def test_the_how_to(settings: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text)
     monkeypatch.syspath_prepend(tmp_path)
-    for name in ("shop", "shop.tasks", "shop.views", "shop.urls"):
-        monkeypatch.delitem(sys.modules, name, raising=False)
     settings.LEASEQUEUE = {"TASK_MODULES": ["shop"]}
     settings.ROOT_URLCONF = "shop.urls"
     settings.TEMPLATES = [{**settings.TEMPLATES[0], "DIRS": [tmp_path / "templates"]}]
