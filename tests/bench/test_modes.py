@@ -56,8 +56,8 @@ def test_every_mode_is_tested() -> None:
 
 #: Modes that start servers, workers and clients, as `memory` does, which runs with every change.
 LARGE = {
-    "backlog", "batch", "crowd", "drain", "durable", "flow", "http", "latency", "limits", "request", "servers", "snapshot",
-    "zaqar",
+    "backlog", "batch", "crowd", "drain", "durable", "flow", "http", "latency", "limits", "request", "servers",
+    "snapshot", "zaqar",
 }  # fmt: skip
 
 
