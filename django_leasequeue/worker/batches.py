@@ -81,6 +81,11 @@ class JobBatch(LeasedJob):
         return self.group.size - len(self.jobs)
 
 
+def take_apart(jobs: Sequence[LeasedJob]) -> list[LeasedJob]:
+    """Return jobs one by one: those of batches are taken out."""
+    return [one for job in jobs for one in (job.take() if isinstance(job, JobBatch) else (job,))]
+
+
 class BatchGatherer:
     """Gathers jobs that run together. For the fetcher's thread; a batch is taken by the thread that runs it."""
 

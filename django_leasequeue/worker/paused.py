@@ -8,6 +8,7 @@ from collections import defaultdict
 
 from ..engine import LeasedJob
 from ..engine.jobs.pausing import list_paused, make_due
+from .batches import take_apart
 from .buffer import take_each
 from .coroutines import CoroutinePool
 from .link import DatabaseLink
@@ -46,7 +47,8 @@ class PausedTasks:
         if not (added := self.since.keys() - before.keys()):
             return []
         logger.info("Paused tasks: their jobs go back", extra={"tasks": ",".join(sorted(added))})
-        return self._state.buffer.take_all() + take_each(self._coroutines.jobs)
+        ahead = self._state.buffer.take_all() + take_each(self._coroutines.jobs)
+        return [*take_apart(ahead), *self._state.batches.take_all()]
 
     def sort_out(self, jobs: list[LeasedJob]) -> list[LeasedJob]:
         """Give back the held jobs of paused tasks; return the others."""

@@ -20,7 +20,7 @@ from ..engine import LeasedJob
 from ..engine.limits import MAX_BATCH
 from ..engine.outage import Outage, advice
 from ..notify.alarms import Alarm
-from .batches import BatchGatherer, BatchHandler, JobBatch
+from .batches import BatchGatherer, BatchHandler, take_apart
 from .buffer import JobBuffer
 from .control import Handler, JobControl
 from .journal import Journal
@@ -123,8 +123,7 @@ class WorkerState:
     def give_back(self, jobs: Sequence[LeasedJob], *, unstarted: bool, delay_ms: int = 0) -> None:
         """Release held jobs without a failure; the delivery of ``unstarted`` jobs does not count."""
         kind = UNSTARTED if unstarted else STOPPED
-        each = [one for job in jobs for one in (job.take() if isinstance(job, JobBatch) else (job,))]
-        self.ended.extend([(kind, job, None, None, delay_ms) for job in each])
+        self.ended.extend([(kind, job, None, None, delay_ms) for job in take_apart(jobs)])
         self.acknowledger.wake()
 
     def finish(self) -> None:

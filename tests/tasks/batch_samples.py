@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import threading
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -12,6 +13,8 @@ from django.db import connection
 
 from django_leasequeue.tasks import Batch, FailForGood, Limit, current, step, task
 
+#: Lets ``blocks`` end.
+free = threading.Event()
 #: Of each run, the arguments of its calls.
 runs: list[list[Any]] = []
 
@@ -35,6 +38,11 @@ def answer(batch: Batch) -> None:
                 batch.ok(index, object())
     if any(call.args[0] == "raise" for call in batch):
         raise KeyError("all")
+
+
+@task
+def blocks() -> None:
+    assert free.wait(60)
 
 
 @task(batch=100, batch_wait=0.3, max_attempts=2, backoff=0)

@@ -9,6 +9,7 @@ import pytest
 
 from django_leasequeue.enums import JobState
 from django_leasequeue.models import Job, JobEvent, LiveJob, StoredJob
+from django_leasequeue.tasks import pause, resume
 from django_leasequeue.tasks.api import TaskResultStatus
 from django_leasequeue.tasks.handler import TaskHandler
 from django_leasequeue.worker import ExitCode
@@ -25,6 +26,7 @@ BOTH = pytest.mark.parametrize("task", [samples.mixed, samples.amixed], ids=["th
 @pytest.fixture(autouse=True)
 def _no_runs() -> None:
     samples.runs.clear()
+    samples.free.clear()
 
 
 def worker(**options: Any) -> Threaded:
@@ -75,6 +77,24 @@ def test_a_job_without_an_answer_is_done_without_a_value() -> None:
         ended(*results)
     assert [result.return_value for result in results] == [None] * 10
     assert samples.runs == [list(range(10))], "a full batch waits no longer"
+
+
+def test_the_pause_of_a_task_reaches_those_that_wait_and_leaves_other_batches_whole() -> None:
+    blocked = samples.blocks.enqueue()
+    with worker(concurrency=1) as threaded:
+        eventually(threaded.state.running, "the thread is busy")
+        tens = samples.tens.enqueue_many((n,) for n in range(15))  # ten that wait for a thread, five for more
+        others = samples.mixed.enqueue_many((n,) for n in range(20))
+        eventually(lambda: len(threaded.state.held) == 36, "all are claimed ahead")
+        pause(samples.tens)
+        eventually(lambda: len(threaded.state.held) == 21, "the paused ones are back")
+        samples.free.set()
+        ended(blocked, *others)
+        assert samples.runs == [list(range(20))]
+        samples.tens.enqueue_many((n,) for n in range(15, 20))
+        resume(samples.tens)
+        ended(*tens)
+    assert [len(run) for run in samples.runs] == [20, 10, 10]
 
 
 def test_only_jobs_with_the_same_argument_run_together() -> None:
