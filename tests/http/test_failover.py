@@ -66,7 +66,7 @@ def endpoints(resolver: URLResolver | None = None, prefix: str = "") -> Iterator
         if isinstance(pattern, URLResolver):
             if pattern.app_name != "admin":
                 yield from endpoints(pattern, path)
-        elif pattern.callback.__module__.startswith("django_leasequeue."):
+        elif pattern.callback.__module__.startswith("django_leasequeue.http."):
             yield path, pattern
 
 
@@ -74,7 +74,6 @@ def requests(wid: str) -> list[Sent]:
     values = {
         "topic": "jobs", "queue": "jobs", "wid": wid, "seq": "1", "name": "a", "event": "e", "workflow": WORKFLOW,
         "rest": "a/b/c", "message": "50b68a50d6f5b8c8a7c62b01", "claim": "51db7067821e727dc24df754", "task": "a.b",
-        "id": "unknown",
     }  # fmt: skip
     found = []
     for template, pattern in endpoints():
