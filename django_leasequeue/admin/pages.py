@@ -5,6 +5,7 @@ Those are for pages of our own, and for Django's lists and forms of what the eng
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, wraps
@@ -17,6 +18,7 @@ from django.contrib import admin
 from django.core.exceptions import PermissionDenied
 from django.core.paginator import Paginator
 from django.db.models import Model, QuerySet
+from django.forms.fields import InvalidJSONInput
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.http.response import HttpResponseBase
 from django.template.response import SimpleTemplateResponse, TemplateResponse
@@ -280,10 +282,21 @@ class JsonField(forms.JSONField):
 
     def to_python(self, value: Any) -> Any:
         try:
-            return super().to_python(value)
+            found = super().to_python(value)
+            json.dumps(found, ensure_ascii=False).encode()
+            return found
         except forms.ValidationError as error:
             # Django raises it while it handles the error that says where.
             raise forms.ValidationError(f"This is not JSON: {error.__context__}.") from error
+        except (RecursionError, ValueError) as error:  # too deep, a number with thousands of digits, half a character
+            raise forms.ValidationError(f"This JSON cannot be read: {error}.") from error
+
+    def bound_data(self, data: Any, initial: Any) -> Any:
+        try:
+            self.to_python(data)
+        except forms.ValidationError:
+            return InvalidJSONInput(data)  # shown as it was typed
+        return super().bound_data(data, initial)
 
 
 class BoundedPaginator(Paginator):

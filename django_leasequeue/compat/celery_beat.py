@@ -92,7 +92,8 @@ def _of_row(row: dict[str, Any]) -> _Beat:
         "until": _moment(row["expires"]),
         "expires": row.get("expire_seconds"),
         "times": 1 if row["one_off"] else None,
-        "enabled": row["enabled"],
+        # Beat runs an entry with one_off once, whenever that was.
+        "enabled": row["enabled"] and not (row["one_off"] and row["total_run_count"]),
     }
     if (crontab := row["crontab"]) is not None:
         given |= _cron([crontab[field] for field in _FIELDS], crontab["timezone"])

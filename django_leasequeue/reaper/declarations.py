@@ -31,10 +31,12 @@ _KEYS = (
 )  # fmt: skip
 #: Rows of one page of a scan.
 PAGE = 1_000
+#: Seconds by which a run is delayed at most.
+MAX_JITTER = 86_400
 #: A year in seconds, and the whole numbers that the other keys take: seconds, but for ``times``.
 _YEAR = 366 * 86_400
 _RANGES = {
-    "grace": (0, _YEAR), "times": (1, 2**31 - 1), "phase": (0, _YEAR), "jitter": (0, 86_400), "expires": (1, _YEAR),
+    "grace": (0, _YEAR), "times": (1, 2**31 - 1), "phase": (0, _YEAR), "jitter": (0, MAX_JITTER), "expires": (1, _YEAR),
 }  # fmt: skip
 
 

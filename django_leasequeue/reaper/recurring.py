@@ -19,7 +19,7 @@ from ..engine.pool import connect
 from ..engine.queues import routing
 from ..engine.rows import number_of
 from ..exceptions import InvalidOption
-from .declarations import PAGE, home_of
+from .declarations import MAX_JITTER, PAGE, home_of
 from .duty import DutyRun
 from .host_code import HostCode, HostCodeError, NotReturned
 from .leader import NotLeading, Term
@@ -80,7 +80,7 @@ class _Line(NamedTuple):
 
     def delay(self, tick: datetime) -> int:
         """Return by how many ms a run is late on purpose: the same number whoever computes it."""
-        return crc32(f"{self.name} {tick.isoformat()}".encode()) % (self.jitter * 1_000 + 1)
+        return crc32(f"{self.name} {tick.isoformat()}".encode()) % (min(self.jitter, MAX_JITTER) * 1_000 + 1)
 
 
 class RecurringDuty:

@@ -136,6 +136,8 @@ class TestForm:
     @pytest.mark.parametrize(("fields", "words"), [
         ({"schedule": "61 * * * *"}, "is not a schedule"), ({"timezone": "Mars/Olympus"}, "timezone must be a name"),
         ({"task": "no.such.task"}, "is not below the installed apps"), ({"task": PLACED}, "cannot be called so"),
+        ({"args": "[" * 3_000 + "]" * 3_000}, "cannot be read"), ({"args": f"[1{'0' * 5_000}]"}, "cannot be read"),
+        ({"args": '["\\ud800"]'}, "cannot be read"),
         ({"args": "{}"}, "args must be a list"), ({"kwargs": "[1"}, "not JSON: Expecting ',' delimiter: line 1"),
         ({"jitter": "86401"}, "jitter must be whole seconds from 0 to 86,400"), ({"times": "0"}, "times must be"),
         ({"phase": "1"}, "phase belongs to an interval"), ({"until": "soon"}, "Enter a valid date/time."),

@@ -83,22 +83,23 @@ class TestTables:
         expires = datetime(2031, 1, 1, tzinfo=UTC)
         periodic("nightly", args='["a"]', kwargs='{"b": 1}', queue="default", priority=5, expires=expires)
         periodic("often", interval={"every": 90, "period": "minutes"}, expire_seconds=60, one_off=True)
+        periodic("ran", interval={"every": 90, "period": "minutes"}, one_off=True, total_run_count=1)
         periodic("off", enabled=False, headers='{"x": 1}', exchange="e")
         dry = imported("--dry-run")
-        assert dry.rstrip().endswith("3 new, 0 there already, 0 not imported. Nothing was written.")
+        assert dry.rstrip().endswith("4 new, 0 there already, 0 not imported. Nothing was written.")
         assert not RecurringTask.objects.exists()
         text = imported()
         assert text.rstrip() == dry.rstrip().removesuffix(" Nothing was written.")
-        nightly, off, often = RecurringTask.objects.order_by("name")
+        nightly, off, often, ran = RecurringTask.objects.order_by("name")
         assert (nightly.schedule, nightly.timezone, nightly.task) == ("30 2 * * *", "Europe/Berlin", REPORT)
         assert (nightly.args, nightly.kwargs, nightly.queue_name, nightly.priority) == (["a"], {"b": 1}, "default", 5)
         assert (nightly.until, nightly.times, nightly.enabled, nightly.from_settings) == (expires, None, True, False)
         assert (often.schedule, often.expires, often.times) == ("every 5400 seconds", 60, 1)
-        assert off.enabled is False
+        assert (off.enabled, ran.enabled) == (False, False)
         assert "new, disabled, without exchange, headers" in outcome(text, "off")
         assert {line.action for line in OperatorAction.objects.all()} == {"add_recurring"}
         before = list(RecurringTask.objects.values())
-        assert "0 new, 3 there already, 0 not imported." in imported()
+        assert "0 new, 4 there already, 0 not imported." in imported()
         assert list(RecurringTask.objects.values()) == before
         assert OperatorAction.objects.count() == 3
 

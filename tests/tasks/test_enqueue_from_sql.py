@@ -116,6 +116,17 @@ def test_the_worker_reads_what_codecs_would_have_written(settings: Any) -> None:
     assert result.args == [found]
 
 
+@pytest.mark.parametrize("payload", [
+    "[" * 120 + "]" * 120, "1e5000", "[" * 3_000 + "]" * 3_000, f"{{\"a\": [-1{'0' * 500}]}}",
+])  # fmt: skip
+def test_what_python_cannot_read_is_refused(payload: str) -> None:
+    with (
+        pytest.raises(DatabaseError, match="99 levels and numbers of at most 400 digits"),
+        connection.cursor() as cursor,
+    ):
+        cursor.execute("SELECT leasequeue_enqueue('a.b', %s::jsonb)", [f'{{"args": [{payload}]}}'])
+
+
 def test_its_bounds_are_those_of_python() -> None:
     text = function("add_task")
     bounds = [MAX_SPAN_MS, metadata.TAG_NAME, f"-100 AND {TASK_MAX_PRIORITY} ", f"> {metadata.MAX_TAGS}\n",

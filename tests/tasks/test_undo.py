@@ -17,6 +17,7 @@ from django_leasequeue.tasks.api import TaskResultDoesNotExist, TaskResultStatus
 from django_leasequeue.tasks.handler import TaskHandler
 from django_leasequeue.testing import Harness
 from django_leasequeue.worker import JobControl
+from django_leasequeue.worker import undo as undo_calls
 from django_leasequeue.worker.steps import JobSteps
 from tests.engine.helpers import NODE, make, one, put
 from tests.support.threads import ThreadResult
@@ -196,6 +197,19 @@ class TestCancel:
         assert answers == [0, 1]
         assert (tasks.done, booked()) == (["mail", "car", "hotel", "flight"], ["look"])
         assert not Job.objects.exists()
+
+    def test_of_one_that_is_undoing_changes_nothing(self, leasequeue: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+        answers, call = [], undo_calls._call
+
+        def cancelled_meanwhile(path: str, value: Any) -> None:
+            answers.extend([Job.objects.all().cancel(running=True), result.cancel(running=True)])
+            call(path, value)
+
+        monkeypatch.setattr(undo_calls, "_call", cancelled_meanwhile)
+        result = tasks.trip.enqueue("for good")
+        assert states(leasequeue) == ["failing", "failed"], "its lease was not taken"
+        assert (tasks.done, booked()) == (["mail", "car", "hotel", "flight"], ["look"])
+        assert answers == [0, False] * 3
 
 
 def _control() -> JobControl:

@@ -41,12 +41,13 @@ def cancel(
         if running:
             yield BEGIN, {}
             # It waits for steps that are being committed: only then it is known what is to be undone.
-            held = yield "undo_lock", {"queue": queue_id, "seqs": arrays.integers(seq for _, seq, _ in rows)}
+            held = yield "undo_lock", {"queue": queue_id, "seqs": arrays.integers(seq for _, seq, *_ in rows)}
             if held:
                 rows = yield "key_seqs", {**place, "keys": arrays.texts(keys)}
-        undoing = sorted(seq for _, seq, undoes in rows if undoes)
+        # Those that undo already go on: a second worker would undo the same beside the first.
+        undoing = sorted(seq for _, seq, undoes, begun in rows if undoes and not begun)
         turned = (yield from _turn(queue_id, project, undoing, held)) if undoing else []
-        plain = {seq for _, seq, undoes in rows if seq is not None and not undoes}
+        plain = {seq for _, seq, undoes, _ in rows if seq is not None and not undoes}
         leased = plain & {seq for *_, seq in held}
         gone = yield from remove_steps(queue_id, sorted(leased), [JobState.LEASED])
         gone += yield from remove_steps(queue_id, sorted(plain - leased), [JobState.READY, JobState.DELAYED])
@@ -57,7 +58,7 @@ def cancel(
             yield from announce("cancelled", queue=queue, project=project, seq=job.seq, key=job.key, name=job.name)
         now = turned + [(job.seq, job.key) for job in gone]
         done += now
-        keys, wanted = (), sorted({seq for _, seq, _ in rows if seq is not None} - {seq for seq, _ in now})
+        keys, wanted = (), sorted({seq for _, seq, *_ in rows if seq is not None} - {seq for seq, _ in now})
         if not wanted:
             break
     return done

@@ -36,6 +36,11 @@ BEGIN
             ELSE true END THEN
             format('payload must be {"args": [...], "kwargs": {...}}, each optional; it is %s.',
                 left(in_payload::text, 200))
+        -- Python reads no deeper and no longer ones; a short text has none.
+        WHEN length(in_payload::text) > 200 AND (jsonb_path_exists(in_payload, 'strict $.**{100 to last}')
+            OR EXISTS (SELECT FROM jsonb_path_query(in_payload, 'strict $.** ? (@.type() == "number")') AS n (value)
+                WHERE length(n.value::text) > 400)) THEN
+            'payload must have at most 99 levels and numbers of at most 400 digits.'
         WHEN in_priority NOT BETWEEN -100 AND 100 THEN
             format('priority must be an integer from -100 to 100; it is %s.', in_priority)
         WHEN in_run_after < '0001-01-01 00:00+00' OR in_run_after >= {HELD} THEN
