@@ -177,7 +177,8 @@ def with_worker(application: Application, **options: Any) -> Application:
             try:
                 await _live(application, worker, scope, receive, send)
             finally:
-                await asyncio.to_thread(worker.stop)
+                if worker.running:  # else the application has passed the end on; a server may cancel a second wait
+                    await asyncio.to_thread(worker.stop)
         else:
             await application(scope, receive, send)
 

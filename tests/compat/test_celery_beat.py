@@ -101,7 +101,7 @@ class TestTables:
         before = list(RecurringTask.objects.values())
         assert "0 new, 4 there already, 0 not imported." in imported()
         assert list(RecurringTask.objects.values()) == before
-        assert OperatorAction.objects.count() == 3
+        assert OperatorAction.objects.count() == 4
 
     def test_one_that_was_changed_here_stays(self) -> None:
         periodic("nightly")
