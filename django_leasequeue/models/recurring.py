@@ -26,7 +26,7 @@ def service_name() -> str:
     return "/".join(filter(None, (conf.settings.WORKER.project, module.partition(".")[0])))
 
 
-#: A changed schedule begins now, and a changed call is compiled again, whoever changes the row.
+#: A changed schedule begins now, and a changed call is compiled again, also when SQL changes the row.
 _FOLLOW = """
     IF (OLD.schedule, OLD.timezone, OLD.phase, OLD.until, OLD.times, OLD.enabled)
         IS DISTINCT FROM (NEW.schedule, NEW.timezone, NEW.phase, NEW.until, NEW.times, NEW.enabled) THEN

@@ -266,7 +266,7 @@ class Census:
         return False
 
     def clear_up(self, duty_run: DutyRun) -> None:
-        # A deletion that was broken off holds slots of limits until its jobs are gone; small rows harm nobody.
+        # A deletion that was broken off holds slots of limits until its jobs are gone; small rows do no harm.
         rows_too = self._looks % ROWS_EVERY == 0
         self._looks += 1
         if not self._orphans:

@@ -199,7 +199,7 @@ class Reaper:
             self._election.resign()
 
     def _lead_and_watch(self) -> float:
-        """Lead if nobody does, and keep a shift running; return the seconds until the next call."""
+        """Lead if there is no leader, and keep a shift running; return the seconds until the next call."""
         election = self._election
         if not election.leading and not election.lead():
             return election.pause

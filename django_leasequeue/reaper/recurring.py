@@ -79,7 +79,7 @@ class _Line(NamedTuple):
         return DueTask(*call, self.expires, self.job_json)
 
     def delay(self, tick: datetime) -> int:
-        """Return by how many ms a run is late on purpose: the same number whoever computes it."""
+        """Return the delay of a run in ms: the same in every process."""
         return crc32(f"{self.name} {tick.isoformat()}".encode()) % (min(self.jitter, MAX_JITTER) * 1_000 + 1)
 
 

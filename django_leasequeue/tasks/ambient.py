@@ -41,7 +41,7 @@ def restored(job: LeasedJob) -> AbstractContextManager[None]:
 
 
 class _Restored:
-    """What the host's function makes of a context. It swallows no error of the run, whatever the host's would."""
+    """The host's context manager around a run. It never swallows an error of the run."""
 
     __slots__ = ("_context", "_manager", "_path")
 

@@ -30,7 +30,7 @@ MARK = f'"{DEADLINE}"'
 
 
 class _Begun(NamedTuple):
-    """What a running attempt knows: when the deadline is over (``clock.elapsing``), and the queue's backoff."""
+    """A running attempt: when its deadline is over (``clock.elapsing``), and the queue's backoff."""
 
     over_at: float
     backoff: Any = None
@@ -50,7 +50,7 @@ def noted(task: Task[..., Any]) -> dict[str, Any]:
 
 
 def from_first_start(job: engine.NewJob) -> engine.NewJob:
-    """Return the job of a workflow's step: nobody knows yet when it may start, its deadline counts from then."""
+    """Return the job of a workflow's step: its deadline counts from its first start, which is unknown until then."""
     meta: Any = job.meta
     return job._replace(meta=type(meta)({**meta, _FROM_START: True})) if meta and DEADLINE in meta else job
 

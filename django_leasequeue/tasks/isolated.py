@@ -1,4 +1,4 @@
-"""What runs in the process of an isolated task, and the messages between it and the worker.
+"""The process of an isolated task: it runs the task and exchanges messages with the worker.
 
 It imports Django's models only after ``django.setup()``.
 """
@@ -29,7 +29,7 @@ from ..worker.edge import check_edge
 
 
 class Request(NamedTuple):
-    """What the process is to run: the first message that it gets."""
+    """The job that the process runs: the first message that it gets."""
 
     job: LeasedJob
     node: str

@@ -121,7 +121,7 @@ class LeaseQueueTaskResult(GenericTaskResult[T]):
 
     @property
     def progress(self) -> Any:
-        """What the task has reported last, read now; ``None`` where it has reported nothing or is forgotten."""
+        """The task's last progress, read now; ``None`` if it reported none or is forgotten."""
         from ..models import Job
 
         found = (

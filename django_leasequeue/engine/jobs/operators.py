@@ -1,4 +1,4 @@
-"""What operators do to a task: the change and its line of the audit, in one transaction."""
+"""Pauses and resumes of a task by an operator, each in one transaction with its line of the audit."""
 
 from __future__ import annotations
 
