@@ -21,7 +21,8 @@ ANSWERS = {
     "pgbouncer": "how-to/pgbouncer", "transaction": "how-to/exactly-once", "async": "reference/tasks",
     "exactly once": "how-to/exactly-once", "idempotent": "how-to/idempotent-consumers",
     "dead letter": "how-to/dead-letters", "celery": "how-to/move-from-celery", "rq": "how-to/move-from-rq",
-    "huey": "how-to/move-from-huey", "install": "tutorial/first-worker", "worker": "reference/runworker",
+    "huey": "how-to/move-from-huey", "ox": "how-to/move-from-django-backends",
+    "vtasks": "how-to/move-from-django-backends", "install": "tutorial/first-worker", "worker": "reference/runworker",
     "settings": "reference/settings", "admin": "how-to/admin", "scale": "how-to/several-servers",
 }  # fmt: skip
 #: What the text of a page does not say in these words: they are searched as its tags are.
