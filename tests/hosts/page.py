@@ -12,6 +12,8 @@ _ROW = re.compile(
     r"^\| (?P<title>.+?) \| (?P<note>.*?) \| (?P<versions>.+?) \| (?P<day>\d{4}-\d\d-\d\d|never) \|$", re.MULTILINE
 )
 _NEVER = "-", "never"
+#: What each row has the versions of, in this order and without the names, which the head of the table has.
+EACH = ("Python", "Django", "psycopg", "PostgreSQL")
 
 
 def passed() -> dict[str, tuple[str, str]]:
@@ -28,7 +30,8 @@ def rows(known: Mapping[str, tuple[str, str]]) -> Iterator[str]:
 def write(name: str, versions: Mapping[str, str]) -> None:
     """Write the table anew: this host passed today, with these versions."""
     today = datetime.now(UTC).date().isoformat()
-    known = {**passed(), HOSTS[name].title: (", ".join(" ".join(each) for each in versions.items()), today)}
+    shown = [versions[each] for each in EACH] + [f"{each} {versions[each]}" for each in versions if each not in EACH]
+    known = {**passed(), HOSTS[name].title: (", ".join(shown), today)}
     text = PAGE.read_text(encoding="utf-8")
     head, rest = re.split(r"(?<=\|---\|---\|---\|---\|\n)", text, maxsplit=1)
     after = _ROW.sub("", rest).lstrip("\n")
