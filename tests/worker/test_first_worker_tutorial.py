@@ -14,6 +14,8 @@ from tests.support.documents import Block, blocks
 from tests.support.waiting import eventually
 
 PAGE = blocks("tutorial/first-worker.md")
+#: Another environment with what the page installs: `.ci/run --everything` names one for each Django, made of the wheel.
+PYTHON = os.environ.get("TUTORIAL_PYTHON", sys.executable)
 #: A shell in which each line names a file with a session; it says whether the session printed what the page says.
 SHELL = """
 import doctest, sys
@@ -34,7 +36,7 @@ class Reader:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.output = folder / "worker.log"
-        path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+        path = os.pathsep.join([str(Path(PYTHON).parent), os.environ["PATH"]])
         left_out = ("DATABASE_URL", "DJANGO_SETTINGS_MODULE", "PYTHONPATH")
         self._environment = {name: value for name, value in os.environ.items() if name not in left_out} | {"PATH": path}
         self._worker: subprocess.Popen[bytes] | None = None
@@ -72,7 +74,7 @@ class Reader:
         (self.folder / "session.txt").write_text(block.text, encoding="utf-8")
         if self._shell is None:
             self._shell = subprocess.Popen(
-                [sys.executable, "-c", SHELL], cwd=self.folder, text=True, stdin=subprocess.PIPE,
+                [PYTHON, "-c", SHELL], cwd=self.folder, text=True, stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE, env={**self._environment, "DJANGO_SETTINGS_MODULE": "mysite.settings"},
             )  # fmt: skip
         eventually(self._passes, block.text, 60)
