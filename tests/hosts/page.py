@@ -12,7 +12,7 @@ _ROW = re.compile(
     r"^\| (?P<title>.+?) \| (?P<note>.*?) \| (?P<versions>.+?) \| (?P<day>\d{4}-\d\d-\d\d|never) \|$", re.MULTILINE
 )
 _NEVER = "-", "never"
-#: What each row has the versions of, in this order and without the names, which the head of the table has.
+#: Each row begins with the versions of these, without their names: the head of the table has them.
 EACH = ("Python", "Django", "psycopg", "PostgreSQL")
 
 
