@@ -17,6 +17,7 @@ from django.db.models.lookups import IsNull
 from pgtrigger import compiler
 
 from ..exceptions import WrittenByEngine
+from . import schema  # noqa: F401  (it hears of each model as it is made)
 
 M = TypeVar("M", bound=models.Model)
 

@@ -1,10 +1,8 @@
 """A migrated database has exactly the functions of ``sql/functions/`` and the triggers of the models.
 
-After a change on purpose: ``UPDATE_SNAPSHOTS=1 make test ARGS=tests/migrations/test_functions.py`` writes the newest
-frozen copy of each function, from which migrations make it. CONTRIBUTING.md says when it needs another copy.
+Migrations read the present text of a function, and copies in ``migrations/frozen/`` of the versions before.
 """
 
-import os
 import re
 from pathlib import Path
 
@@ -21,28 +19,37 @@ EVERY = "SELECT proname FROM pg_proc WHERE proname LIKE 'leasequeue%'"
 DEFINITION = "SELECT pg_get_functiondef(oid) FROM pg_proc WHERE proname = %s"
 
 
-def copies(name: str) -> dict[int, Path]:
-    """The frozen copies of a function by version."""
-    return {
-        int(found[1]): path for path in FROZEN.iterdir() if (found := re.fullmatch(rf"{name}_(\d+)\.sql", path.name))
-    }
+def made() -> dict[str, list[int]]:
+    """The versions of each function that migrations make, in their order."""
+    text = "".join(path.read_text(encoding="utf-8") for path in sorted(Path(migrations.__file__).parent.glob("0*.py")))
+    found: dict[str, list[int]] = {}
+    for name, version in re.findall(r'function\("(\w+)"(?:, (\d+))?\)', text):
+        found.setdefault(name, []).append(int(version or 1))
+    return found
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_the_newest_frozen_copy_is_the_present_text(name: str) -> None:
-    newest = max(copies(name).items())[1]
-    if os.environ.get("UPDATE_SNAPSHOTS"):
-        newest.write_text(sql.function(name) + "\n", encoding="utf-8")
-    assert newest.read_text(encoding="utf-8") == sql.function(name) + "\n"
+def test_migrations_make_every_function_version_after_version() -> None:
+    assert {name: list(range(1, len(versions) + 1)) for name, versions in made().items()} == made()
+    assert sorted(made()) == NAMES
 
 
-def test_every_frozen_copy_is_of_a_function_and_made_by_a_migration() -> None:
-    text = "".join(path.read_text(encoding="utf-8") for path in FROZEN.parent.glob("0*.py"))
-    for path in FROZEN.iterdir():
-        name, version = path.stem.rsplit("_", 1)
-        assert name in NAMES
-        assert f'"{name}"' in text, f"no migration makes {name}"
-        assert int(version) <= len(copies(name)), "versions follow each other"
+def test_a_copy_is_frozen_of_every_version_but_the_present_one() -> None:
+    before = {f"{name}_{version}.sql" for name, versions in made().items() for version in versions[:-1]}
+    assert {path.name for path in FROZEN.glob("*")} == before
+
+
+def test_the_second_version_replaces_the_first_which_comes_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "epoch_1.sql").write_text("CREATE FUNCTION leasequeue_epoch() first", encoding="utf-8")
+    monkeypatch.setattr(migrations, "_FROZEN", tmp_path)
+    first, second = migrations.function("epoch"), migrations.function("epoch", 2)
+    assert (first.sql, first.reverse_sql) == (
+        "CREATE FUNCTION leasequeue_epoch() first",
+        "DROP FUNCTION leasequeue_epoch",
+    )
+    assert second.sql == sql.function("epoch").replace("CREATE", "CREATE OR REPLACE", 1)
+    assert second.reverse_sql == "CREATE OR REPLACE FUNCTION leasequeue_epoch() first"
 
 
 def test_every_function_says_what_it_does() -> None:

@@ -56,7 +56,7 @@ _ADMIT = "sql/flow/flow_admit.sql"
 _ONE, _SOME, _FINISH, _RELEASE = (
     f"sql/leases/{name}.sql" for name in ("finish_one", "finish_some", "finish", "release")
 )
-_STEPS = "migrations/frozen/holds_1.sql"
+_STEPS = "sql/functions/holds.sql"
 _WAITS = "ORDER BY m.rank, m.seq\n"
 
 

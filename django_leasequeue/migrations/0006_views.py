@@ -1,11 +1,57 @@
-"""The models that projects query: two views with the same columns, and the relations between rows."""
-
-from datetime import UTC, datetime
+"""The views: live jobs and the log job by job, which the engine reads, and the jobs that projects query."""
 
 from django.db import migrations, models
 
-import django_leasequeue.models.base
-import django_leasequeue.models.job
+from . import table
+
+# A job with its place. Leased jobs are looked for last: they are found by reading the live claims of their queue.
+CREATE_LIVE_JOB = """
+CREATE VIEW leasequeue_livejob AS
+SELECT j.seq, j.queue_id, p.state, p.lane, COALESCE(p.position, j.position, j.seq) AS position, p.ready_at, p.available_at,
+    p.expires_at, p.deliveries, p.claim, p.node, p.deadline, p.claimed_at,
+    COALESCE(j.first_claimed_at, p.claimed_at) AS first_claimed_at, COALESCE(p.dead_at, d.dead_at) AS dead_at,
+    COALESCE(d.error_type, a.error_type) AS error_type, COALESCE(d.error, a.message) AS error,
+    COALESCE(d.fingerprint, a.fingerprint) AS fingerprint,
+    j.created_at, j.result_ttl_ms, j.source_queue, j.source_seq, j.max_deliveries, j.rank, j.key, j.name, j.tag, j.origin,
+    j.reply_to, j.data, j.meta, j.body, j.progress
+FROM leasequeue_job j
+CROSS JOIN LATERAL (
+    SELECT 0::smallint AS state, r.lane, r.position, r.ready_at, NULL::timestamptz AS available_at, r.expires_at,
+        r.deliveries, NULL::bigint AS claim, NULL::text AS node, NULL::timestamptz AS deadline,
+        NULL::timestamptz AS claimed_at, NULL::timestamptz AS dead_at
+    FROM leasequeue_ready_at(j.queue_id, j.rank, COALESCE(j.position, j.seq)) r
+    UNION ALL
+    SELECT 1, NULL, NULL, NULL, w.available_at, w.expires_at, w.deliveries, NULL, NULL, NULL, NULL, NULL
+    FROM leasequeue_delayed w WHERE w.seq = j.seq
+    UNION ALL
+    SELECT 3, NULL, NULL, NULL, NULL, x.expires_at, x.deliveries, NULL, NULL, NULL, NULL, x.dead_at
+    FROM leasequeue_deadletter x WHERE x.seq = j.seq AND x.in_place
+    UNION ALL
+    SELECT 4, NULL, NULL, NULL, NULL, o.expires_at, 0, NULL, NULL, NULL, NULL, NULL
+    FROM leasequeue_record o WHERE o.queue_id = j.queue_id AND o.seq = j.seq
+    UNION ALL
+    SELECT 2, NULL, NULL, NULL, NULL,
+        CASE WHEN j.expires_at IS NOT NULL THEN GREATEST(j.expires_at, c.deadline + c.grace_ms * interval '1 ms') END,
+        COALESCE(c.deliveries[array_position(c.seqs, j.seq)], 1), c.token, c.node, c.deadline, c.created_at, NULL
+    FROM leasequeue_claim c WHERE c.queue_id = j.queue_id AND j.seq = ANY (c.seqs)
+    LIMIT 1
+) p
+LEFT JOIN leasequeue_deadletter d ON d.seq = j.seq
+LEFT JOIN LATERAL (
+    SELECT t.error_type, t.message, t.fingerprint FROM leasequeue_attempt t WHERE t.seq = j.seq ORDER BY t.id + 0 DESC LIMIT 1
+) a ON true
+"""
+
+# The lease log job by job.
+CREATE_JOB_EVENT = """
+CREATE VIEW leasequeue_jobevent AS
+SELECT e.id * 1024 + u.n - 1 AS id, e.id AS event, e.txid, e.occurred_at, e.queue_id, u.seq, e.low, e.high, e.claim, e.deadline,
+    CASE WHEN e.kind NOT IN (1, 9, 11) THEN COALESCE(u.deliveries, 1) END AS deliveries, u.waited, u.ran, e.kind, e.node, e.name,
+    e.detail
+FROM leasequeue_leaseevent e
+CROSS JOIN LATERAL ROWS FROM (unnest(e.seqs), unnest(e.deliveries), unnest(e.waited), unnest(e.ran)) WITH ORDINALITY
+    AS u(seq, deliveries, waited, ran, n)
+"""
 
 # The job is ``j``, its queue ``q``, its place in a workflow ``m``, its last failed attempt ``a``, what its place says ``p``.
 COLUMNS = """{seq} AS seq, {queue} AS queue_id, {state} AS state, j.name AS task, j.data,
@@ -164,125 +210,24 @@ DROP = ";\n".join(
 
 
 class Migration(migrations.Migration):
-    dependencies = [("leasequeue", "0002_flow")]
+    dependencies = [("leasequeue", "0005_operators")]
 
     operations = [
+        migrations.RunSQL(CREATE_LIVE_JOB, "DROP VIEW leasequeue_livejob"),
+        migrations.RunSQL(CREATE_JOB_EVENT, "DROP VIEW leasequeue_jobevent"),
         migrations.RunSQL(BY_NUMBER + ";\n" + BY_STATE, DROP),
-        migrations.CreateModel(
-            name="Job",
-            fields=[
-                ("seq", models.BigIntegerField(primary_key=True, serialize=False)),
-                (
-                    "state",
-                    models.TextField(
-                        choices=[
-                            ("waiting", "waiting"),
-                            ("delayed", "delayed"),
-                            ("ready", "ready"),
-                            ("leased", "leased"),
-                            ("completed", "completed"),
-                            ("failed", "failed"),
-                            ("dead", "dead"),
-                            ("cancelled", "cancelled"),
-                            ("expired", "expired"),
-                        ]
-                    ),
-                ),
-                ("task", models.TextField(null=True)),
-                ("data", django_leasequeue.models.base.PlainJSONField(null=True)),
-                ("args", django_leasequeue.models.base.PlainJSONField(null=True)),
-                ("kwargs", django_leasequeue.models.base.PlainJSONField(null=True)),
-                ("meta", django_leasequeue.models.base.PlainJSONField(null=True)),
-                ("progress", django_leasequeue.models.base.PlainJSONField(null=True)),
-                ("priority", models.IntegerField()),
-                ("enqueued_at", models.DateTimeField()),
-                ("available_at", models.DateTimeField(null=True)),
-                ("started_at", models.DateTimeField(null=True)),
-                ("finished_at", models.DateTimeField(null=True)),
-                ("expires_at", models.DateTimeField(null=True)),
-                ("deadline", models.DateTimeField(null=True)),
-                ("deliveries", models.IntegerField()),
-                ("max_deliveries", models.IntegerField(null=True)),
-                ("worker", models.TextField(null=True)),
-                ("error_type", models.TextField(null=True)),
-                ("error", models.TextField(null=True)),
-                ("fingerprint", models.TextField(null=True)),
-                ("key", django_leasequeue.models.job.JobKeyField(null=True)),
-                ("tag", models.TextField(null=True)),
-                ("tags", django_leasequeue.models.base.TagsField(null=True)),
-                ("claim", models.BigIntegerField(null=True)),
-                ("origin", models.TextField(null=True)),
-            ],
-            options={
-                "db_table": "leasequeue_jobs",
-                "permissions": [
-                    ("view_payload", "Can see the payload of jobs"),
-                    ("retry_job", "Can retry dead letters"),
-                    ("redrive_job", "Can redrive dead letters to another queue"),
-                    ("discard_job", "Can discard dead letters"),
-                    ("edit_job", "Can edit the payload of a dead letter and retry it"),
-                    ("release_job", "Can release leased jobs"),
-                    ("cancel_job", "Can cancel jobs that have not started"),
-                ],
-                "managed": False,
-                "get_latest_by": "seq",
-            },
+        table(
+            "LiveJob",
+            seq=models.BigIntegerField(primary_key=True),
+            db_table="leasequeue_livejob",
+            managed=False,
+            default_permissions=(),
         ),
-        migrations.AddField(
-            model_name="claim",
-            name="worker",
-            field=django_leasequeue.models.base.SameNumber(
-                here="node", related_name="leases", there="node", to="leasequeue.worker"
-            ),
-        ),
-        migrations.AddField(
-            model_name="attempt",
-            name="job",
-            field=django_leasequeue.models.base.SameNumber(
-                here="seq", related_name="attempts", there="seq", to="leasequeue.job"
-            ),
-        ),
-        migrations.AddField(
-            model_name="deadletter",
-            name="job",
-            field=django_leasequeue.models.base.SameNumber(
-                here="seq", related_name="+", there="seq", to="leasequeue.job"
-            ),
-        ),
-        migrations.AddField(
-            model_name="jobresult",
-            name="job",
-            field=django_leasequeue.models.base.SameNumber(
-                here="seq", related_name="+", there="seq", to="leasequeue.job"
-            ),
-        ),
-        migrations.AddField(
-            model_name="recurringtask",
-            name="last_job",
-            field=django_leasequeue.models.base.SameNumber(
-                here="last_seq", related_name="+", there="seq", to="leasequeue.job"
-            ),
-        ),
-        migrations.AddIndex(
-            model_name="jobresult",
-            index=models.Index(
-                condition=models.Q(("state", 1), _negated=True),
-                fields=["queue", "finished_at"],
-                name="leasequeue_result_failed",
-            ),
-        ),
-        migrations.AddIndex(
-            model_name="delayed",
-            index=models.Index(
-                condition=models.Q(("available_at__gte", datetime(9001, 1, 1, tzinfo=UTC))),
-                fields=["seq"],
-                name="leasequeue_delayed_cut_off",
-            ),
-        ),
-        migrations.AddIndex(
-            model_name="delayed",
-            index=models.Index(
-                condition=models.Q(("flags__gte", 1024)), fields=["seq"], name="leasequeue_delayed_put_off"
-            ),
+        table(
+            "JobEvent",
+            id=models.BigIntegerField(primary_key=True),
+            db_table="leasequeue_jobevent",
+            managed=False,
+            default_permissions=(),
         ),
     ]

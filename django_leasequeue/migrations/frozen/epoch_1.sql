@@ -1,1 +1,0 @@
-CREATE FUNCTION leasequeue_epoch() RETURNS bigint LANGUAGE sql STABLE PARALLEL SAFE RETURN 0::bigint;

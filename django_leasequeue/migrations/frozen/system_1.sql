@@ -1,7 +1,0 @@
-CREATE FUNCTION leasequeue_system() RETURNS text LANGUAGE plpgsql STABLE AS $$
-BEGIN
-    RETURN (SELECT system_identifier::text FROM pg_control_system());
-EXCEPTION WHEN insufficient_privilege THEN
-    RETURN '';
-END
-$$;
