@@ -22,6 +22,7 @@ from ..engine import Failure, LeasedJob, clock, codec
 from ..twins import Body, Either, either
 from .api import TASKS_LOGGER, TaskResult, TaskResultStatus, task_signals
 from .lookup import TaskEntry, make_result
+from .undo import Undone
 
 if TYPE_CHECKING:
     from ..worker.control import EndingName, JobControl
@@ -150,7 +151,10 @@ class Announcer:
         level, status = _FINISHED[ending]
         if finished.has_receivers():
             value = None if result_json is None else codec.loads(result_json)
-            result = self.result(entry, job, status, failure, value=value, finished_at=clock.now())
+            again = error.repeats if isinstance(error, Undone) else None
+            records = [record for record in job.errors if again is None or record.get("deliveries") != again]
+            ended = {"value": value, "finished_at": clock.now(), "records": records}
+            result = self.result(entry, job, status, failure, **ended)
             _within(error, lambda: finished.signal.send_robust(sender=entry.sender, task_result=result))
         elif finished.is_logged(level):
             line = _log_line(entry, job, status)
@@ -173,14 +177,13 @@ class Announcer:
             priority=-job.rank,
             # A job has its queue's limit where neither its task nor using() names one.
             max_attempts=None if declared is None else job.max_deliveries,
-            records=job.errors,
             failure=failure,
             node=self._node,
             attempts=job.deliveries,
             enqueued_at=job.created_at,
             started_at=job.first_claimed_at,
             last_attempted_at=job.claimed_at,
-            **ended,
+            **{"records": job.errors, **ended},
         )
 
 

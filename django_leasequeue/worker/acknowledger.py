@@ -268,7 +268,8 @@ class Acknowledger:
                 self._notify_handler(job, "dead", None, failure, released.available_at)
             else:
                 figures.add(retried=1)
-                _log_failure(logging.WARNING, "Job failed and will be tried again", job, failure, control)
+                words = getattr(control and control.error, "log_line", "Job failed and will be tried again")
+                _log_failure(logging.WARNING, words, job, failure, control)
                 self._notify_handler(job, "failing", None, failure, released.available_at)
 
     def _notify_handler(
