@@ -11,7 +11,7 @@ from django_leasequeue.exceptions import InvalidOption
 from django_leasequeue.models import Job, RecurringTask, StoredJob
 from django_leasequeue.reaper.concerns import recurring_problems
 from django_leasequeue.reaper.declarations import check, sync
-from django_leasequeue.reaper.schedule import parse
+from django_leasequeue.models.schedule import parse
 from tests.reaper.recurring.support import NOON, REPORT, Looker, made, next_tick
 from tests.support.commands import said
 
