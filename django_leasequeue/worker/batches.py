@@ -221,7 +221,9 @@ class BatchRun:
             kept.append(control)
         self.control.members = kept
         jobs = [control.job for control in kept]
-        self._state.journal.started_together(jobs)
+        if jobs:
+            self._state.journal.started_together(jobs)
+            self._state.figures.add(batches=1, batched_jobs=len(jobs))
         return jobs
 
     @property

@@ -133,8 +133,7 @@ class Journal:
         slots = [self._free.popleft() for _ in jobs]
         for slot, job in zip(slots, jobs, strict=True):
             _pack(self._memory, _HEADER + slot * _SIZE, job.seq, job.token)
-        if jobs:
-            self._together[jobs[0].seq, jobs[0].token] = slots
+        self._together[jobs[0].seq, jobs[0].token] = slots
 
     def ended_together(self, jobs: Sequence[LeasedJob]) -> None:
         """Note their end, or that their run was given up, whichever comes first."""

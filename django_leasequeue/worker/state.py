@@ -177,6 +177,7 @@ class WorkerFigures:
 
     ``failed``: for good, or dead; ``retried``: failed, with a retry to come; ``returned``: not started, or stopped with
     the worker; ``suspended``: asleep, or waiting for an event; ``lost``: the lease was gone before the job was settled.
+    ``batches``: runs of batch tasks; ``batched_jobs``: their jobs.
     """
 
     claimed: int = 0
@@ -186,6 +187,8 @@ class WorkerFigures:
     returned: int = 0
     suspended: int = 0
     lost: int = 0
+    batches: int = 0
+    batched_jobs: int = 0
 
     def add(self, **counts: int) -> None:
         with _lock:

@@ -52,7 +52,9 @@ class TestFailure:
         assert result.status is TaskResultStatus.FAILED
         assert result.errors[-1].exception_class_path.endswith("FailForGood")
 
-    @pytest.mark.parametrize(("how", "errors"), [("for good", ["FailForGood"]), ("wrong", ["ValueError", "ValueError"])])
+    @pytest.mark.parametrize(
+        ("how", "errors"), [("for good", ["FailForGood"]), ("wrong", ["ValueError", "ValueError"])]
+    )
     def test_its_failure_is_noted_once(self, leasequeue: Harness, how: str, errors: list[str]) -> None:
         told: list[Any] = []
 
