@@ -15,7 +15,6 @@ from . import forked
 from .control import JobControl, JobTimeout, Reason
 from .leases import RATED, SUSPECT
 from .run import COMPLETED, UNSTARTED, Entry, failed
-from .steps import JobSteps
 
 if TYPE_CHECKING:
     from .state import WorkerState
@@ -165,11 +164,6 @@ class BatchControl(JobControl):
             member._calls += follow
         self._follow()
 
-    def __getattr__(self, name: str) -> Any:
-        if name == "job":
-            self._refuse()
-        raise AttributeError(name)
-
     def _follow(self) -> None:
         if all(member.reason for member in self.members):
             super().abort(self.members[0].reason if self.members else "lease_lost")
@@ -179,21 +173,14 @@ class BatchControl(JobControl):
         for member in self.members:
             member.abort(reason)
 
-    @property
-    def _done(self) -> JobSteps:
-        self._refuse()
-
-    def replace(self, call: Any) -> NoReturn:
-        self._refuse()
-
-    def set_progress(self, value: Any) -> None:
-        self._refuse()
-
-    def _refuse(self) -> NoReturn:
+    def _refuse(self, *_: Any) -> NoReturn:
         raise InvalidOption(
             "a batch runs the calls of many jobs: current() in it has no job, steps, sleeps, waits or progress. Give"
             " what needs them a task of its own, and enqueue that."
         )
+
+    job = _done = property(_refuse)
+    replace = set_progress = _refuse
 
 
 class BatchRun:
