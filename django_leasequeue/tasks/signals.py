@@ -24,7 +24,7 @@ from ..engine import Failure, LeasedJob, clock, codec
 from ..twins import Body, Either, either
 from .api import TASKS_LOGGER, TaskResult, TaskResultStatus, task_signals
 from .lookup import TaskEntry, make_result
-from .task_class import LeaseQueueTask
+from .task_class import called_back
 from .undo import Undone
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ class Announcer:
         """Return whether an ending has a receiver or a log line."""
         if ending == "failing":
             return bool(_OURS[ending].receivers)
-        return bool(_OURS[ending].receivers) or LeaseQueueTask.calls_back or finished.is_heard(_FINISHED[ending][0])
+        return bool(_OURS[ending].receivers) or bool(called_back) or finished.is_heard(_FINISHED[ending][0])
 
     def settled(
         self,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from inspect import iscoroutinefunction
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypedDict, Unpack, cast
+from typing import TYPE_CHECKING, Any, Generic, Self, TypedDict, Unpack, cast
 
 from ..engine import clock, task_modules
 from ..engine.flow.declared import Limit
@@ -30,6 +30,9 @@ Arguments = Sequence[Any] | Mapping[str, Any]
 
 #: One call of a task: the task, its positional and its keyword arguments.
 Call = tuple["Task[..., Any]", Sequence[Any], Mapping[str, Any]]
+
+#: Paths of the tasks with ``on_success`` or ``on_failure`` that this process has declared.
+called_back: set[str] = set()
 
 #: Fields that a task of ours has beside Django's own fields.
 OWN_FIELDS = ("max_attempts", "backoff", "timeout", "timeout_grace", "ignore_result")
@@ -97,9 +100,6 @@ class LeaseQueueTask(Twins, GenericTask[P, T], Generic[P, T]):
     Of ``queue_name`` also whether ``@task`` names it: a step that does is not moved to the queue of what adds it.
     """
 
-    #: Whether any task of this process has ``on_success`` or ``on_failure``.
-    calls_back: ClassVar[bool] = False
-
     def __post_init__(self) -> None:
         # First: it decides which arguments a call takes.
         object.__setattr__(self, "func", check_batch(self))
@@ -107,7 +107,7 @@ class LeaseQueueTask(Twins, GenericTask[P, T], Generic[P, T]):
             object.__setattr__(self, name, value)
         check_limit(self)
         if self.on_success or self.on_failure:
-            LeaseQueueTask.calls_back = True
+            called_back.add(f"{self.func.__module__}.{self.func.__qualname__}")
         if self.atomic and iscoroutinefunction(self.func):
             raise InvalidTask("atomic is for plain functions: a transaction of Django is sync.")
         if isinstance(self.run_after, timedelta):
