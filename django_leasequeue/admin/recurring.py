@@ -138,7 +138,7 @@ class RecurringForm(forms.ModelForm):
 
     def _post_clean(self) -> None:
         if not self.errors:  # else the model would say the same again
-            super()._post_clean()
+            super()._post_clean()  # type: ignore[misc]
 
     def _check_task(self) -> None:
         path = self.cleaned_data["task"]

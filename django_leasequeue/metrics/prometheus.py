@@ -254,7 +254,8 @@ def worker_families(well: bool, reports: Sequence[Mapping[str, Any]], ended: Map
     """Yield a worker's families of figures: whether it is ``well``, reports of its processes, counts of ended ones."""
 
     def since_start(name: str) -> int:
-        return ended.get(name, 0) + sum(report.get(name, 0) for report in reports)
+        counts: list[int] = [report.get(name, 0) for report in reports]
+        return ended.get(name, 0) + sum(counts)
 
     jobs = [([name], since_start(name)) for name in OUTCOMES]
     text = "Jobs of this worker since its start, by what became of them."

@@ -173,7 +173,7 @@ class BatchControl(JobControl):
         for member in self.members:
             member.abort(reason)
 
-    def _refuse(self, *_: Any) -> NoReturn:
+    def _refuse(self, *_: Any, **__: Any) -> NoReturn:
         raise InvalidOption(
             "a batch runs the calls of many jobs: current() in it has no job, steps, sleeps, waits or progress. Give"
             " what needs them a task of its own, and enqueue that."
