@@ -22,11 +22,6 @@ from ..models.recurring import RecurringTask, service_name
 logger = logging.getLogger("django_leasequeue.reaper.recurring")
 
 TABLE = "leasequeue_recurringtask"
-#: The keys of a task in the settings.
-_KEYS = (
-    "task", "schedule", "timezone", "args", "kwargs", "backend", "queue_name", "priority", "grace", "until", "times",
-    "phase", "jitter", "expires", "enabled",
-)  # fmt: skip
 #: Rows of one page of a scan.
 PAGE = 1_000
 
@@ -50,6 +45,10 @@ class Declared(NamedTuple):
     jitter: int
     expires: int | None
     enabled: bool
+
+
+#: The keys of a task in the settings.
+_KEYS = Declared._fields[1:]
 
 
 class Synced(NamedTuple):
