@@ -17,9 +17,9 @@ from django.utils.safestring import SafeString
 from ..engine import clock, codec
 from ..exceptions import InvalidOption
 from ..models import Job, RecurringTask
+from ..models.schedule import parse
 from ..reaper.concerns import BOUNDS, FAILED, recurring, recurring_problems
 from ..reaper.declarations import check, find_task, home_of, task_of, template_of
-from ..reaper.schedule import parse
 from ..reaper.ticks import DueTask, enqueue_due
 from ..tasks.arguments import check_arguments
 from ..tasks.lookup import schedulable_tasks
@@ -135,6 +135,10 @@ class RecurringForm(forms.ModelForm):
             words = f"The database {self.home}, where its queue is, has a recurring task of that name."
             self.add_error("name" if "name" in self.fields else None, words)
         return {**given, "name": name}
+
+    def _post_clean(self) -> None:
+        if not self.errors:  # else the model would say the same again
+            super()._post_clean()  # type: ignore[misc]
 
     def _check_task(self) -> None:
         path = self.cleaned_data["task"]

@@ -281,8 +281,8 @@ def _declared_queues() -> Iterator[checks.CheckMessage]:
 
 
 def _recurring() -> Iterator[checks.CheckMessage]:
+    from ..models.schedule import CronsimMissing
     from ..reaper import declarations
-    from ..reaper.schedule import CronsimMissing
 
     for name, given in (conf.settings.RECURRING or {}).items():
         try:

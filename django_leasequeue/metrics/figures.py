@@ -21,7 +21,7 @@ from ..reaper.leader import Leader
 BOUNDS = (10, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 30_000, 60_000, 300_000, 900_000, 3_600_000)
 #: Jobs of a queue and a state that are counted exactly; beyond it the newest sample counts.
 COUNTED = 1_000
-#: Suspended jobs of a kind that are counted.
+#: Suspended jobs of a kind, and jobs of paused tasks, that are counted.
 SUSPENDED = 10_000
 #: Workers, and consumers of the lease log, that are read.
 WORKERS, CONSUMERS = 1_000, 100
@@ -97,6 +97,14 @@ class SuspendedJobs(NamedTuple):
     oldest: float
 
 
+class Paused(NamedTuple):
+    """The paused tasks of a project, and their jobs that workers gave back."""
+
+    project: str
+    tasks: int
+    jobs: int
+
+
 class DatabaseFigures(NamedTuple):
     """The figures of a database at one moment."""
 
@@ -112,6 +120,7 @@ class DatabaseFigures(NamedTuple):
     above: int
     lags: Sequence[Lag]
     suspended: Sequence[SuspendedJobs]
+    paused: Sequence[Paused]
 
 
 @operation
@@ -139,6 +148,7 @@ def look(before: LogCounts | None, most_queues: int) -> Statements[DatabaseFigur
         above or 0,
         lags,
         [SuspendedJobs._make(row) for row in (yield "suspended", {"size": SUSPENDED})],
+        [Paused._make(row) for row in (yield "paused", {"size": SUSPENDED})],
     )
 
 

@@ -149,6 +149,7 @@ class TracedHandler:
         self.isolates = getattr(handler, "isolates", bool)
         self.takes_batches = getattr(handler, "takes_batches", bool)
         self.batch_of = getattr(handler, "batch_of", None)
+        self.hears = getattr(handler, "hears", lambda ending: True)
         self._project = project
 
     def run(self, job: LeasedJob, control: Any) -> str | None:

@@ -190,6 +190,10 @@ def _of_projects(look: DatabaseFigures, sees: Sees | None) -> Iterator[Metric]:
     yield _family("suspended_jobs", many, ["kind"], jobs)
     ages = (([kind], max((each.oldest for each in found), default=0)) for kind, found in kinds.items())
     yield _family("suspended_age_seconds", "Age of the oldest suspended job.", ["kind"], ages)
+    paused = [each for each in look.paused if sees is None or sees(each.project, "")]
+    yield _family("paused_tasks", "Paused tasks.", (), [((), sum(each.tasks for each in paused))])
+    held = "Jobs that workers gave back because their task is paused, at most 10,000."
+    yield _family("paused_jobs", held, (), [((), sum(each.jobs for each in paused))])
 
 
 def _database(look: DatabaseFigures) -> Iterator[Metric]:
@@ -248,10 +252,19 @@ def exposition(found: Iterable[Metric], accept: str) -> tuple[bytes, str]:
 
 def worker_families(well: bool, reports: Sequence[Mapping[str, Any]], ended: Mapping[str, int]) -> Iterator[Metric]:
     """Yield a worker's families of figures: whether it is ``well``, reports of its processes, counts of ended ones."""
-    jobs = [([name], ended.get(name, 0) + sum(report.get(name, 0) for report in reports)) for name in OUTCOMES]
-    yield _family(
-        "worker_jobs", "Jobs of this worker since its start, by what became of them.", ["outcome"], jobs, counter=True
-    )
+
+    def since_start(name: str) -> int:
+        counts: list[int] = [report.get(name, 0) for report in reports]
+        return ended.get(name, 0) + sum(counts)
+
+    jobs = [([name], since_start(name)) for name in OUTCOMES]
+    text = "Jobs of this worker since its start, by what became of them."
+    yield _family("worker_jobs", text, ["outcome"], jobs, counter=True)
+    for name, text in (
+        ("batches", "Runs of batch tasks in this worker since its start."),
+        ("batched_jobs", "Jobs of these runs."),
+    ):
+        yield _family(f"worker_{name}", text, (), [((), since_start(name))], counter=True)
     for name, text, value in (
         ("held", "Jobs that this worker holds, running or waiting.", sum(each.get("held", 0) for each in reports)),
         ("running", "Jobs that this worker runs.", sum(each.get("running", 0) for each in reports)),

@@ -3,14 +3,31 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 import pgtrigger
 from django.conf import ENVIRONMENT_VARIABLE, settings
+from django.core.exceptions import ValidationError
 from django.db import models
 from django.db.models import Q
+from django.utils.timezone import is_aware
 
 from .. import conf
+from ..exceptions import InvalidOption
 from .base import LocalTrigger, SameNumber
+from .schedule import parse
+
+#: Seconds by which a run is delayed at most.
+MAX_JITTER = 86_400
+#: A year in seconds, and the whole numbers that these fields take: seconds, but for ``times``.
+_YEAR = 366 * 86_400
+RANGES = {
+    "grace": (0, _YEAR), "times": (1, 2**31 - 1), "phase": (0, _YEAR), "jitter": (0, MAX_JITTER), "expires": (1, _YEAR),
+    "priority": (-32_767, 32_767),
+}  # fmt: skip
+#: Characters of the texts, and which may be empty.
+_TEXTS = {"name": 128, "schedule": 128, "timezone": 64, "task": 1_000, "backend": 64, "queue_name": 255}
+_MAY_BE_EMPTY = ("backend", "queue_name")
 
 
 def default_timezone() -> str:
@@ -103,3 +120,38 @@ class RecurringTask(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+    def save(self, *args: Any, **kwargs: Any) -> None:
+        """Refuse invalid values (``InvalidOption``), unless ``update_fields`` names other fields alone."""
+        only = kwargs.get("update_fields")
+        if only is None or not {*only}.isdisjoint({*_TEXTS, *RANGES, "args", "kwargs", "until", "enabled"}):
+            self.check_values()
+        super().save(*args, **kwargs)
+
+    def clean(self) -> None:
+        """See ``check_values``."""
+        try:
+            self.check_values()
+        except InvalidOption as error:
+            raise ValidationError(str(error)) from error
+
+    def check_values(self) -> None:
+        """Refuse values of a schedule or a call that no tick could use: ``InvalidOption``."""
+        for name, longest in _TEXTS.items():
+            value = getattr(self, name)
+            empty = value == "" and name in _MAY_BE_EMPTY
+            if not isinstance(value, str) or not (value or empty) or len(value) > longest or "\x00" in value:
+                raise InvalidOption(f"{name} must be a text of at most {longest} characters; it is {value!r}.")
+        for name, (low, high) in RANGES.items():
+            value = getattr(self, name)
+            wrong = isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high
+            if wrong and not (value is None and name not in ("phase", "jitter")):
+                what = "an integer" if name in ("times", "priority") else "whole seconds"
+                raise InvalidOption(f"{name} must be {what} from {low:,} to {high:,}; it is {value!r}.")
+        if not isinstance(self.args, list | tuple) or not isinstance(self.kwargs, dict):
+            raise InvalidOption(f"args must be a list, and kwargs a dict; they are {self.args!r} and {self.kwargs!r}.")
+        if self.until is not None and not (hasattr(self.until, "utcoffset") and is_aware(self.until)):
+            raise InvalidOption(f"until must be a datetime with a time zone; it is {self.until!r}.")
+        if not isinstance(self.enabled, bool):
+            raise InvalidOption(f"enabled must be true or false; it is {self.enabled!r}.")
+        parse(self.schedule, self.timezone, self.phase)

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 from django.db import ProgrammingError, connections, transaction
 from django.utils.module_loading import import_string
-from django.utils.timezone import is_aware
 
 from .. import conf
 from ..engine import DjangoExecutor, arrays, codec, task_modules
@@ -18,26 +17,13 @@ from ..engine.operation import Statements, operation
 from ..engine.queues import routing
 from ..engine.queues.declared import goes_back
 from ..exceptions import InvalidOption
-from ..models.recurring import default_timezone, service_name
-from .schedule import parse
+from ..models.recurring import RecurringTask, service_name
 
 logger = logging.getLogger("django_leasequeue.reaper.recurring")
 
 TABLE = "leasequeue_recurringtask"
-#: The keys of a task in the settings.
-_KEYS = (
-    "task", "schedule", "timezone", "args", "kwargs", "backend", "queue_name", "priority", "grace", "until", "times",
-    "phase", "jitter", "expires", "enabled",
-)  # fmt: skip
 #: Rows of one page of a scan.
 PAGE = 1_000
-#: Seconds by which a run is delayed at most.
-MAX_JITTER = 86_400
-#: A year in seconds, and the whole numbers that the other keys take: seconds, but for ``times``.
-_YEAR = 366 * 86_400
-_RANGES = {
-    "grace": (0, _YEAR), "times": (1, 2**31 - 1), "phase": (0, _YEAR), "jitter": (0, MAX_JITTER), "expires": (1, _YEAR),
-}  # fmt: skip
 
 
 class Declared(NamedTuple):
@@ -61,6 +47,10 @@ class Declared(NamedTuple):
     enabled: bool
 
 
+#: The keys of a task in the settings.
+_KEYS = Declared._fields[1:]
+
+
 class Synced(NamedTuple):
     """The outcome of a sync, by name."""
 
@@ -75,69 +65,31 @@ class Synced(NamedTuple):
     invalid: dict[str, str]
 
 
-def _text(what: str, value: Any, longest: int, *, empty: bool = False) -> str:
-    if not isinstance(value, str) or not (value or empty) or len(value) > longest or "\x00" in value:
-        raise InvalidOption(f"{what} must be a text of at most {longest} characters; it is {value!r}.")
-    return value
-
-
-def _number(key: str, value: Any) -> int | None:
-    low, high = _RANGES[key]
-    if isinstance(value, timedelta) and key != "times":
-        value = int(value.total_seconds())
-    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high):
-        what, other = ("an integer", "") if key == "times" else ("whole seconds", ", or a timedelta")
-        raise InvalidOption(f"{key} must be {what} from {low} to {high:,}{other}; it is {value!r}.")
-    return value
+def _plain(key: str, value: Any) -> Any:
+    """Return the value of a key as the model has it: seconds in place of a timedelta."""
+    if key in ("phase", "jitter") and value is None:
+        return 0
+    if not isinstance(value, timedelta) or key == "times":
+        return value
+    seconds = value.total_seconds()
+    if seconds != int(seconds):
+        raise InvalidOption(f"{key} must be whole seconds; it is {value!r}.")
+    return f"every {int(seconds)} seconds" if key == "schedule" else int(seconds)
 
 
 def check(name: str, given: dict[str, Any]) -> Declared:
     """Return one entry of ``LEASEQUEUE["RECURRING"]``, checked; ``InvalidOption``: it is invalid."""
-    _text("the name of a recurring task", name, 128)
     for key in given:
         if key not in _KEYS:
             raise InvalidOption(f"the keys are {', '.join(_KEYS)}; one is {key!r}.")
     for key in ("task", "schedule"):
         if key not in given:
             raise InvalidOption(f"{key!r} is missing.")
-    args, kwargs = given.get("args", ()), given.get("kwargs", {})
-    if not isinstance(args, list | tuple) or not isinstance(kwargs, Mapping):
-        raise InvalidOption(f"args must be a list, and kwargs a dict; they are {args!r} and {kwargs!r}.")
-    priority, enabled = given.get("priority"), given.get("enabled", True)
-    if priority is not None and (isinstance(priority, bool) or not isinstance(priority, int) or abs(priority) > 32_767):
-        raise InvalidOption(f"priority must be an integer; it is {priority!r}.")
-    if not isinstance(enabled, bool):
-        raise InvalidOption(f"enabled must be true or false; it is {enabled!r}.")
-    schedule = given["schedule"]
-    if isinstance(schedule, timedelta):
-        seconds = schedule.total_seconds()
-        if seconds != int(seconds):
-            raise InvalidOption(f"schedule must be whole seconds; it is {schedule!r}.")
-        schedule = f"every {int(seconds)} seconds"
-    until = given.get("until")
-    if until is not None and not (isinstance(until, datetime) and is_aware(until)):
-        raise InvalidOption(f"until must be a datetime with a time zone; it is {until!r}.")
-    grace, times, phase, jitter, expires = (_number(key, given.get(key)) for key in _RANGES)
-    found = Declared(
-        name,
-        _text("schedule", schedule, 128),
-        _text("timezone", given.get("timezone", default_timezone()), 64),
-        _text("task", given["task"], 1_000),
-        codec.dumps(list(args), "args"),
-        codec.dumps(dict(kwargs), "kwargs"),
-        _text("backend", given.get("backend", ""), 64, empty=True),
-        _text("queue_name", given.get("queue_name", ""), 255, empty=True),
-        priority,
-        grace,
-        until,
-        times,
-        phase or 0,
-        jitter or 0,
-        expires,
-        enabled,
-    )
-    parse(found.schedule, found.timezone, found.phase)
-    return found
+    task = RecurringTask(name=name, **{"backend": "", **{key: _plain(key, value) for key, value in given.items()}})
+    task.check_values()
+    found = {field: getattr(task, field) for field in Declared._fields}
+    found["args"], found["kwargs"] = codec.dumps(list(task.args), "args"), codec.dumps(dict(task.kwargs), "kwargs")
+    return Declared(**found)
 
 
 def find_task(path: str) -> Any:

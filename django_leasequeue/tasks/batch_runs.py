@@ -26,6 +26,8 @@ class BatchRuns(ABC):
     """Runs batch tasks for ``TaskHandler``; see ``worker.batches.BatchHandler``."""
 
     _announcer: Announcer
+    #: The groups of jobs whose name alone decides; ``None``: they run alone.
+    _groups: dict[str | None, BatchGroup | None]
 
     @abstractmethod
     def _entry(self, job: LeasedJob) -> TaskEntry: ...
@@ -34,34 +36,32 @@ class BatchRuns(ABC):
     def timeout(self, job: LeasedJob) -> tuple[float | None, float | None]: ...
 
     @abstractmethod
-    def _arguments(self, entry: TaskEntry, job: LeasedJob, control: JobControl) -> tuple[Any, Any, Any]: ...
-
-    @abstractmethod
     def _kept(self, entry: TaskEntry, job: LeasedJob, value: Any) -> str | None: ...
 
     def takes_batches(self) -> bool:
         return bool(declared)
 
     def batch_of(self, job: LeasedJob) -> BatchGroup | None:
+        if job.meta_json is None and job.name in self._groups:
+            return self._groups[job.name]
         try:
             entry = self._entry(job)
-            # A deadline, as other programs may give one, is that of a single job.
-            if not entry.batch or MARK in (job.meta_json or ""):
-                return None
             task: Any = entry.task
-            # A large payload is not here yet: to read it now would hold up all claims.
-            if task.batch_by is None:
-                by = None
-            elif job.is_loaded:
-                by = arguments_of(job.data_json)[1].get(task.batch_by)
-            else:
+            if not entry.batch or (job.meta_json is None and task.batch_by is None):
+                group = BatchGroup((entry.path, entry.alias), entry.batch, task.batch_wait) if entry.batch else None
+                if job.meta_json is None:
+                    self._groups[job.name] = group
+                return group
+            # A deadline, as other programs may give one, is that of a single job. And a large payload is not here yet:
+            # to read it now would hold up all claims.
+            if MARK in (job.meta_json or "") or not (task.batch_by is None or job.is_loaded):
                 return None
+            by = None if task.batch_by is None else arguments_of(job.data_json)[1].get(task.batch_by)
             # The host's context and the timeouts are those of a run: only calls with the same ones share it.
-            context = noted(job.meta_json, CONTEXT)
-            same = None if by is None and context is None else repr((by, context)), job.meta_json and self.timeout(job)
+            shared = repr((by, noted(job.meta_json, CONTEXT))), job.meta_json and self.timeout(job)
+            return BatchGroup((entry.path, entry.alias, shared), entry.batch, task.batch_wait)
         except Exception:  # noqa: BLE001  (its run says what is wrong)
             return None
-        return BatchGroup((entry.path, entry.alias, same), entry.batch, task.batch_wait)
 
     def run_batch(self, jobs: Sequence[LeasedJob], control: BatchControl) -> Answers:
         return twins.run(self._together(jobs, control))
@@ -77,9 +77,19 @@ class BatchRuns(ABC):
         token = running.set(control)
         try:
             with restored(jobs[0]):
+                announces = self._announcer.hears_starts()
                 for job, own in zip(jobs, control.members, strict=True):
                     try:
-                        found.append((yield from self._call(entry, job, own)))
+                        text = job.data_json
+                        if announces or not job.is_loaded:
+                            text = yield from self._prepared(entry, job, own)
+                        args, kwargs, marked = arguments_of(text)
+                        if marked is not None:
+                            args = yield from with_inputs(entry, job, args, marked)
+                        own.raise_if_aborted()
+                        found.append(BatchCall(tuple(args), kwargs, job.key or "", job.deliveries, own))
+                    except UNREACHED as error:
+                        found.append(NotBegun(str(error)))
                     except Exception as error:  # noqa: BLE001  (it is the job's own)
                         found.append(error)
                 batch = Batch([each for each in found if isinstance(each, BatchCall)])
@@ -92,30 +102,22 @@ class BatchRuns(ABC):
             running.reset(token)
         found += [raised] * (len(jobs) - len(found))
         ended = iter(close(batch, raised))
-        return [
-            self._answer(entry, job, *(next(ended) if isinstance(each, BatchCall) else (None, each)))
-            for job, each in zip(jobs, found, strict=True)
-        ]
+        answers: Answers = []
+        for job, each in zip(jobs, found, strict=True):
+            value, own_error = next(ended) if isinstance(each, BatchCall) else (None, each)
+            kept = None
+            if own_error is None and value is not None:
+                try:
+                    kept = self._kept(entry, job, value)
+                except Exception as refused:  # noqa: BLE001  (it is the job's own)
+                    own_error = refused
+            answers.append((kept, own_error))
+        return answers
 
-    def _call(self, entry: TaskEntry, job: LeasedJob, control: JobControl) -> twins.Body[BatchCall]:
-        """Return the call of a job that runs together with others."""
+    def _prepared(self, entry: TaskEntry, job: LeasedJob, control: JobControl) -> twins.Body[str | None]:
+        """Announce a job that runs together with others; return its payload."""
         if not job.is_loaded:
             job = yield twins.either(job.loaded, job.aloaded)
-        try:
-            if (telling := self._announcer.started(entry, job, control)) is not None:
-                yield from telling
-            args, kwargs, marked = self._arguments(entry, job, control)
-            if marked is not None:
-                args = yield from with_inputs(entry, job, args, marked)
-        except UNREACHED as error:
-            raise NotBegun(str(error)) from error
-        control.begin()
-        return BatchCall(tuple(args), kwargs, job.key or "", job.deliveries, control)
-
-    def _answer(
-        self, entry: TaskEntry, job: LeasedJob, value: Any, error: BaseException | None
-    ) -> tuple[str | None, BaseException | None]:
-        try:
-            return (self._kept(entry, job, value) if error is None else None), error
-        except Exception as refused:  # noqa: BLE001  (it is the job's own)
-            return None, refused
+        if (telling := self._announcer.started(entry, job, control)) is not None:
+            yield from telling
+        return job.data_json

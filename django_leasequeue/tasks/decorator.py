@@ -10,6 +10,7 @@ from . import api
 from .api import P, T
 from .batch import Batch
 from .context import LeaseQueueContext
+from .results import LeaseQueueTaskResult
 from .task_class import CallOptions, LeaseQueueTask, known_options
 
 #: Classes of exceptions, one or several.
@@ -24,6 +25,8 @@ class TaskOptions(CallOptions, total=False):
     schedulable: bool
     autoretry_for: Exceptions | None
     dont_retry_for: Exceptions
+    on_success: Callable[[LeaseQueueTaskResult[Any]], object] | None
+    on_failure: Callable[[LeaseQueueTaskResult[Any]], object] | None
 
 
 class _Makes(Protocol):
@@ -136,8 +139,10 @@ def task(
             followed by another attempt.
         tags: names and values to find its jobs by, at most 16; what a job enqueues while it runs inherits them.
         ignore_result: what it returns is not kept, and need not be JSON: its value is ``None``, for the next step, too.
-
         schedulable: users of the admin who are no superusers may schedule it, see ``RecurringTask``.
+        on_success: a function, also a coroutine function, that the worker calls with the task's result when its success
+            is stored. It runs at most once, like a receiver of a signal; its own error is logged and changes nothing.
+        on_failure: the same once the task has failed for good, or is dead.
 
     Raises:
         InvalidTask: a value is not allowed.

@@ -73,7 +73,9 @@ class TaskHandler(BatchRuns):
         self._entries: dict[tuple[str | None, str], TaskEntry] = {}
         #: Those of jobs without metadata, by their name alone.
         self._plain: dict[str | None, TaskEntry] = {}
+        self._groups = {}
         self._announcer = Announcer(project)
+        self.hears = self._announcer.has_receivers
         self._project = project
         self._inside = inside
         self._unknown = UnknownTasks()
@@ -262,7 +264,7 @@ class TaskHandler(BatchRuns):
             with suppress(TaskNotFound):
                 database = queue_database(task_backends[self._entry(job).alias], job.queue)
                 engine.run(emit_end(result_event(job.seq), project=self._project), database)
-        if not self._announcer.has_receivers(ending):
+        if not self.hears(ending):
             return
         entry = None
         with suppress(TaskNotFound):

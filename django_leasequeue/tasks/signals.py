@@ -12,9 +12,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
+from inspect import iscoroutinefunction
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+from asgiref.sync import async_to_sync
 from django.dispatch import Signal
 
 from .. import signals as job_signals
@@ -22,6 +24,8 @@ from ..engine import Failure, LeasedJob, clock, codec
 from ..twins import Body, Either, either
 from .api import TASKS_LOGGER, TaskResult, TaskResultStatus, task_signals
 from .lookup import TaskEntry, make_result
+from .task_class import called_back
+from .undo import Undone
 
 if TYPE_CHECKING:
     from ..worker.control import EndingName, JobControl
@@ -101,8 +105,12 @@ class Announcer:
     def started(self, entry: TaskEntry, job: LeasedJob, control: JobControl) -> Body[None] | None:
         """Return the body that announces a run, ``None`` without a receiver or a log line."""
         self._node = control.node
-        heard = job_signals.started.receivers or started.is_heard()
-        return self._tell_started(entry, job, control) if heard else None
+        return self._tell_started(entry, job, control) if self.hears_starts() else None
+
+    @staticmethod
+    def hears_starts() -> bool:
+        """Return whether starts have a receiver or a log line."""
+        return bool(job_signals.started.receivers) or started.is_heard()
 
     def _tell_started(self, entry: TaskEntry, job: LeasedJob, control: JobControl) -> Body[None]:
         if job_signals.started.receivers:
@@ -116,7 +124,7 @@ class Announcer:
 
     def keep_error(self, job: LeasedJob, error: BaseException) -> None:
         """Keep a task's last error until its end is stored: receivers find it as the current exception."""
-        if not finished.is_heard(logging.ERROR):
+        if not self.has_receivers("failed"):
             return
         if len(self._errors) >= _MAX_KEPT:
             self._errors.pop(next(iter(self._errors), (0, 0)), None)
@@ -124,7 +132,9 @@ class Announcer:
 
     def has_receivers(self, ending: EndingName) -> bool:
         """Return whether an ending has a receiver or a log line."""
-        return bool(_OURS[ending].receivers) or (ending != "failing" and finished.is_heard(_FINISHED[ending][0]))
+        if ending == "failing":
+            return bool(_OURS[ending].receivers)
+        return bool(_OURS[ending].receivers) or bool(called_back) or finished.is_heard(_FINISHED[ending][0])
 
     def settled(
         self,
@@ -148,11 +158,19 @@ class Announcer:
         if ending == "failing" or entry is None:
             return
         level, status = _FINISHED[ending]
-        if finished.has_receivers():
+        callback = getattr(entry.task, "on_success" if ending == "completed" else "on_failure", None)
+        tells = finished.has_receivers()
+        if tells or callback is not None:
+            again = error.repeats if isinstance(error, Undone) else None
+            records = [record for record in job.errors if again is None or record.get("deliveries") != again]
             value = None if result_json is None else codec.loads(result_json)
-            result = self.result(entry, job, status, failure, value=value, finished_at=clock.now())
-            _within(error, lambda: finished.signal.send_robust(sender=entry.sender, task_result=result))
-        elif finished.is_logged(level):
+            ended = {"value": value, "finished_at": clock.now(), "records": records}
+            result = self.result(entry, job, status, failure, **ended)
+            if tells:
+                _within(error, lambda: finished.signal.send_robust(sender=entry.sender, task_result=result))
+            if callback is not None:
+                _within(error, lambda: _call(callback, result))
+        if not tells and finished.is_logged(level):
             line = _log_line(entry, job, status)
             _within(error, lambda: finished.log(sender=entry.sender, task_result=line))
 
@@ -173,15 +191,22 @@ class Announcer:
             priority=-job.rank,
             # A job has its queue's limit where neither its task nor using() names one.
             max_attempts=None if declared is None else job.max_deliveries,
-            records=job.errors,
             failure=failure,
             node=self._node,
             attempts=job.deliveries,
             enqueued_at=job.created_at,
             started_at=job.first_claimed_at,
             last_attempted_at=job.claimed_at,
-            **ended,
+            **{"records": job.errors, **ended},
         )
+
+
+def _call(callback: Any, result: TaskResult[Any]) -> None:
+    """Call ``on_success`` or ``on_failure`` of a task; log its error."""
+    try:
+        (async_to_sync(callback) if iscoroutinefunction(callback) else callback)(result)
+    except Exception:
+        _logger.exception("A callback of task %s raised: %r", result.task.module_path, callback)
 
 
 def _within(error: BaseException | None, call: Any) -> None:

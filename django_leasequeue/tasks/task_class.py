@@ -15,7 +15,7 @@ from ..engine.metadata import check_tags
 from ..twins import Body, Twins, either, sync, twin
 from . import backoff as backoffs
 from .api import GenericTask, InvalidTask, P, T, Task
-from .arguments import OnConflict, UniqueUntil, check_limit, checked_unique_for, invalid_task, with_key_changes
+from .arguments import OnConflict, UniqueUntil, check_limit, checked_unique_for, invalid_task, misfit, with_key_changes
 from .backoff import BackoffLike
 from .batch import check_batch
 from .results import LeaseQueueTaskResult, local
@@ -30,6 +30,9 @@ Arguments = Sequence[Any] | Mapping[str, Any]
 
 #: One call of a task: the task, its positional and its keyword arguments.
 Call = tuple["Task[..., Any]", Sequence[Any], Mapping[str, Any]]
+
+#: Paths of the tasks with ``on_success`` or ``on_failure`` that this process has declared.
+called_back: set[str] = set()
 
 #: Fields that a task of ours has beside Django's own fields.
 OWN_FIELDS = ("max_attempts", "backoff", "timeout", "timeout_grace", "ignore_result")
@@ -83,6 +86,8 @@ class LeaseQueueTask(Twins, GenericTask[P, T], Generic[P, T]):
     batch: int | None = None
     batch_wait: float = 0.0
     batch_by: str | None = None
+    on_success: Callable[[LeaseQueueTaskResult[Any]], object] | None = None
+    on_failure: Callable[[LeaseQueueTaskResult[Any]], object] | None = None
     tags: dict[str, Any] | None = field(default=None, hash=False)
 
     run_delay: timedelta | None = field(default=None, repr=False, compare=False)
@@ -101,6 +106,8 @@ class LeaseQueueTask(Twins, GenericTask[P, T], Generic[P, T]):
         for name, value in {**_checked(self), "unique_for": checked_unique_for(self)}.items():
             object.__setattr__(self, name, value)
         check_limit(self)
+        if self.on_success or self.on_failure:
+            called_back.add(f"{self.func.__module__}.{self.func.__qualname__}")
         if self.atomic and iscoroutinefunction(self.func):
             raise InvalidTask("atomic is for plain functions: a transaction of Django is sync.")
         if isinstance(self.run_after, timedelta):
@@ -127,8 +134,9 @@ class LeaseQueueTask(Twins, GenericTask[P, T], Generic[P, T]):
             run_after: not before this time; seconds and a timedelta count from the enqueue, of a step of a workflow
                 from the end of those before it.
             options: those of ``@task`` but for ``takes_context``, ``atomic``, ``isolate``, ``schedulable``, ``batch``,
-                ``batch_wait``, ``batch_by``, ``autoretry_for`` and ``dont_retry_for``. ``key`` is a text in which
-                braces mean nothing, or a function; ``tags`` are added to those that the task has.
+                ``batch_wait``, ``batch_by``, ``autoretry_for``, ``dont_retry_for``, ``on_success`` and ``on_failure``.
+                ``key`` is a text in which braces mean nothing, or a function; ``tags`` are added to those that the task
+                has.
 
         Raises:
             InvalidTask: a value is not allowed; or ``backoff`` is a function, which only ``@task`` takes.
@@ -225,6 +233,12 @@ def _checked(task: LeaseQueueTask[..., Any]) -> dict[str, Any]:
     for name in ("ignore_result", "isolate", "schedulable"):
         if not isinstance(getattr(task, name), bool):
             raise InvalidTask(f"{name} must be true or false; it is {getattr(task, name)!r}.")
+    for name in ("on_success", "on_failure"):
+        if (call := getattr(task, name)) is None:
+            continue
+        if not callable(call) or (refusal := misfit(call, False, 1, ())):
+            why = refusal if callable(call) else f"It is {call!r:.200}."
+            raise InvalidTask(f"{name} must be a function that takes the task's result alone. {why}")
     found: dict[str, Any] = {}
     with invalid_task():
         if task.tags is not None:

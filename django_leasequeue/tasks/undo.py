@@ -30,16 +30,19 @@ Judged = tuple[Failure, Retry | GiveUp]
 class UndoBegun(LeaseQueueError):
     """A task has failed for good: its next delivery undoes its steps. The cause is what it raised."""
 
+    log_line = "Job failed for good: its next delivery undoes its steps"
+
     def __init__(self, failure: Failure) -> None:
         self.judged: Judged = failure, Retry(0)
         super().__init__("the task failed for good; its next delivery undoes its steps")
 
 
 class Undone(LeaseQueueError):
-    """The steps of a failed task are undone."""
+    """The steps of a failed task are undone; ``repeats``: the delivery that has noted its failure before."""
 
-    def __init__(self, failure: Failure, decision: Retry | GiveUp) -> None:
+    def __init__(self, failure: Failure, decision: Retry | GiveUp, repeats: int | None) -> None:
         self.judged: Judged = failure, decision
+        self.repeats = repeats
         super().__init__(f"its steps are undone; the task failed with {failure.type}: {failure.message}")
 
 
@@ -50,17 +53,18 @@ def undo(control: JobControl, steps: UndoneSteps, project: str) -> NoReturn:
     if note.get("why") is None:  # it has used up its deliveries, and the last one did not come to its end
         last = job.errors[-1] if job.errors else {"type": "MAX_ATTEMPTS", "message": ""}
         failure = Failure(last["type"], last["message"], last.get("traceback") or "", last["type"])
-        steps.note(why=asdict(failure), gives_up=False)
+        steps.note({"why": asdict(failure), "gives_up": False, "delivery": last.get("deliveries")})
         note = steps.undo_note or {}
     steps.undo_all()
     if note["why"] == CANCELLED:
-        steps.note(done=True)
+        steps.note({"done": True})
         engine.run(engine.cancel(job.queue, seqs=[job.seq], project=project, running=True), database_of(control))
         control.abort("cancelled")
         raise JobAborted("cancelled")
     # Whatever becomes of this run, its delivery is the last one: the job is dead, and is not begun anew.
-    steps.note(job.deliveries, done=True)
-    raise Undone(Failure(**note["why"]), GiveUp() if note["gives_up"] else Retry(0))
+    repeats = note.get("delivery")
+    steps.note({"done": True}, max_deliveries=job.deliveries, repeats=repeats)
+    raise Undone(Failure(**note["why"]), GiveUp() if note["gives_up"] else Retry(0), repeats)
 
 
 def to_undo(control: JobControl, error: BaseException, *, apart: bool = False) -> UndoneSteps | None:
@@ -89,7 +93,8 @@ def turn(control: JobControl, steps: UndoneSteps, error: BaseException, handler:
         if not gives_up and not 0 < note["max"] <= job.deliveries:
             return
         message, shown = clean(failure.message)[:MAX_MESSAGE], clean(failure.traceback)[-MAX_TRACEBACK:]
-        steps.note(why=asdict(replace(failure, message=message, traceback=shown)), gives_up=gives_up)
+        why = asdict(replace(failure, message=message, traceback=shown))
+        steps.note({"why": why, "gives_up": gives_up, "delivery": job.deliveries})
     except LeaseLost:
         return
     except UndoFailed:

@@ -209,7 +209,7 @@ class Acknowledger:
         settled = link.run(finish(endings, self._state.node, project=self._state.options.project))
         again = link.losses > losses
         completed = failed = lost = 0
-        outcomes = settled.outcomes
+        outcomes, hears = settled.outcomes, self._state.hears("completed")
         for kind, job, control, value, _ in entries:
             outcome = outcomes.get(job.seq, Outcome.OK)
             # The answer was lost with the connection, not the commit: the job is finished and gone.
@@ -218,7 +218,8 @@ class Acknowledger:
                 _log_lost(job, outcome)
             elif kind == COMPLETED:
                 completed += 1
-                self._notify_handler(job, "completed", value)
+                if hears or job.meta_json is not None:
+                    self._notify_handler(job, "completed", value)
             else:
                 failed += 1
                 _log_failure(logging.ERROR, "Job failed for good", job, value, control)
@@ -268,7 +269,8 @@ class Acknowledger:
                 self._notify_handler(job, "dead", None, failure, released.available_at)
             else:
                 figures.add(retried=1)
-                _log_failure(logging.WARNING, "Job failed and will be tried again", job, failure, control)
+                words = getattr(control and control.error, "log_line", "Job failed and will be tried again")
+                _log_failure(logging.WARNING, words, job, failure, control)
                 self._notify_handler(job, "failing", None, failure, released.available_at)
 
     def _notify_handler(

@@ -15,7 +15,6 @@ from . import forked
 from .control import JobControl, JobTimeout, Reason
 from .leases import RATED, SUSPECT
 from .run import COMPLETED, UNSTARTED, Entry, failed
-from .steps import JobSteps
 
 if TYPE_CHECKING:
     from .state import WorkerState
@@ -61,13 +60,12 @@ class JobBatch(LeasedJob):
     offered = False
     closed = False
 
-    def add(self, job: LeasedJob) -> bool:
-        """Add a job, from any thread; return False if there is no place, or they have been taken."""
+    def add(self, jobs: list[LeasedJob]) -> list[LeasedJob]:
+        """Add jobs, from any thread; return those for which there is no place, or all if it has been taken."""
         with _guard:
-            if self.closed or self.missing == 0:
-                return False
-            self.jobs.append(job)
-            return True
+            room = 0 if self.closed else self.missing
+            self.jobs += jobs[:room]
+            return jobs[room:]
 
     def take(self) -> list[LeasedJob]:
         """Take out the jobs, from any thread: nobody else gets them."""
@@ -98,24 +96,30 @@ class BatchGatherer:
 
     def gather(self, jobs: list[LeasedJob]) -> list[LeasedJob]:
         """Return what can start of newly claimed jobs: batches in the place of jobs that run together."""
-        started: list[LeasedJob] = []
-        now = time.monotonic()
-        for job in jobs:
-            # These start by rules of their own, alone.
-            group = None if job.flags & (SUSPECT | RATED) else self._handler.batch_of(job)
-            if group is None:
-                started.append(job)
-                continue
-            batch = self._open.get(group.key)
-            if batch is None or not batch.add(job):
-                batch = self._open[group.key] = JobBatch(*job)
-                batch.jobs, batch.group, batch.at = [job], group, now + group.wait
-                self._untaken.append(batch)
-                self._recent = (now, group.size)
-            if not batch.offered and (group.wait == 0 or batch.missing == 0):
-                batch.offered = True
-                started.append(batch)
-        return started
+        # Suspects and jobs of rates start by rules of their own, alone.
+        groups = [None if job.flags & (SUSPECT | RATED) else self._handler.batch_of(job) for job in jobs]
+        if not any(groups):
+            return jobs
+        places: dict[Hashable, tuple[BatchGroup | None, list[LeasedJob]]] = {}
+        for job, group in zip(jobs, groups, strict=True):
+            places.setdefault(job.seq if group is None else group.key, (group, []))[1].append(job)
+        return [one for group, found in places.values() for one in (self._put(group, found) if group else found)]
+
+    def _put(self, group: BatchGroup, jobs: list[LeasedJob]) -> list[LeasedJob]:
+        """Put jobs into batches of their group; return those batches that can start by now."""
+        now, started, batch = time.monotonic(), list[LeasedJob](), self._open.get(group.key)
+        self._recent = (now, group.size)
+        while True:
+            if batch is not None:
+                jobs = batch.add(jobs)
+                if not batch.offered and (group.wait == 0 or batch.missing == 0):
+                    batch.offered = True
+                    started.append(batch)
+            if not jobs:
+                return started
+            batch = self._open[group.key] = JobBatch(*jobs[0])
+            batch.jobs, batch.group, batch.at = [], group, now + group.wait
+            self._untaken.append(batch)
 
     def due(self, now: float) -> list[LeasedJob]:
         """Return the batches that have waited long enough at this time (monotonic)."""
@@ -160,11 +164,6 @@ class BatchControl(JobControl):
             member._calls += follow
         self._follow()
 
-    def __getattr__(self, name: str) -> Any:
-        if name == "job":
-            self._refuse()
-        raise AttributeError(name)
-
     def _follow(self) -> None:
         if all(member.reason for member in self.members):
             super().abort(self.members[0].reason if self.members else "lease_lost")
@@ -174,21 +173,14 @@ class BatchControl(JobControl):
         for member in self.members:
             member.abort(reason)
 
-    @property
-    def _done(self) -> JobSteps:
-        self._refuse()
-
-    def replace(self, call: Any) -> NoReturn:
-        self._refuse()
-
-    def set_progress(self, value: Any) -> None:
-        self._refuse()
-
-    def _refuse(self) -> NoReturn:
+    def _refuse(self, *_: Any, **__: Any) -> NoReturn:
         raise InvalidOption(
             "a batch runs the calls of many jobs: current() in it has no job, steps, sleeps, waits or progress. Give"
             " what needs them a task of its own, and enqueue that."
         )
+
+    job = _done = property(_refuse)
+    replace = set_progress = _refuse
 
 
 class BatchRun:
@@ -202,21 +194,24 @@ class BatchRun:
 
     def begin(self) -> list[LeasedJob]:
         """Return the jobs to run, once this run is among the running ones: without those that are lost by now."""
-        state, kept = self._state, []
+        held, leases, kept = self._state.held, self._state.leases.of, []
         self._since = time.monotonic()
         for control in self.control.members:
             job = control.job
-            if state.held.get(job.seq) is not job:
+            if held.get(job.seq) is not job:
                 continue
-            lease = state.leases.of.get(job.token)
+            lease = leases.get(job.token)
             if lease is None or lease.forbids(job, self._since):
-                state.ended.append((UNSTARTED, job, None, None, 0))
+                self._state.ended.append((UNSTARTED, job, None, None, 0))
                 continue
             control.lease = lease
             kept.append(control)
-            state.journal.started_together(job)
         self.control.members = kept
-        return [control.job for control in kept]
+        jobs = [control.job for control in kept]
+        if jobs:
+            self._state.journal.started_together(jobs)
+            self._state.figures.add(batches=1, batched_jobs=len(jobs))
+        return jobs
 
     @property
     def timeout(self) -> tuple[float | None, float | None]:
@@ -239,6 +234,5 @@ class BatchRun:
                 entries.append((COMPLETED, control.job, control, text, None))
             else:
                 entries.append(failed(state.handler, control.job, control, own))
-        for control in self.control.members:
-            state.journal.ended_together(control.job)
+        state.journal.ended_together([control.job for control in self.control.members])
         state.ended.extend(entries)

@@ -17,7 +17,7 @@ import struct
 import tempfile
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from itertools import cycle
 from pathlib import Path
@@ -83,7 +83,7 @@ class Journal:
         count = slots + 2 * ended
         self._free = deque(range(slots))
         #: The slots of jobs that run together, by seq and token.
-        self._together: dict[tuple[int, int], int] = {}
+        self._together: dict[tuple[int, int], list[int]] = {}
         self._path: Path | None = None
         self._descriptor = -1
         #: The file, or a stand-in.
@@ -128,17 +128,19 @@ class Journal:
     def ended(self, job: LeasedJob) -> None:
         _pack(self._memory, self._next_end(), job.seq, job.token)
 
-    def started_together(self, job: LeasedJob) -> None:
-        """Note the start of a job that runs together with others, in a slot of its own."""
-        self._together[job.seq, job.token] = slot = self.slot()
-        self.started(slot, job)
+    def started_together(self, jobs: Sequence[LeasedJob]) -> None:
+        """Note the start of jobs that run together, each in a slot of its own."""
+        slots = [self._free.popleft() for _ in jobs]
+        for slot, job in zip(slots, jobs, strict=True):
+            _pack(self._memory, _HEADER + slot * _SIZE, job.seq, job.token)
+        self._together[jobs[0].seq, jobs[0].token] = slots
 
-    def ended_together(self, job: LeasedJob) -> None:
-        """Note its end, or that its run was given up, whichever comes first."""
-        slot = self._together.pop((job.seq, job.token), None)
-        if slot is not None:
+    def ended_together(self, jobs: Sequence[LeasedJob]) -> None:
+        """Note their end, or that their run was given up, whichever comes first."""
+        slots = self._together.pop((jobs[0].seq, jobs[0].token), None) if jobs else None
+        for job in jobs if slots else ():
             self.ended(job)
-            self.free(slot)
+        self._free.extend(slots or ())
 
     def claimed(self, claim: int) -> None:
         _pack(self._memory, self._next_claim(), _CLAIM, claim)

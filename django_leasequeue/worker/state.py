@@ -22,7 +22,7 @@ from ..engine.outage import Outage, advice
 from ..notify.alarms import Alarm
 from .batches import BatchGatherer, BatchHandler, take_apart
 from .buffer import JobBuffer
-from .control import Handler, JobControl
+from .control import EndingName, Handler, JobControl
 from .journal import Journal
 from .leases import Leases
 from .link import LinkClosed
@@ -47,6 +47,8 @@ class WorkerState:
         self.isolates: Callable[[], bool] = getattr(handler, "isolates", bool)
         #: Whether the handler, by this method, has jobs that run together.
         self.takes_batches: Callable[[], bool] = getattr(handler, "takes_batches", bool)
+        #: Whether the handler, by this method, wants to know of an ending of jobs without metadata.
+        self.hears: Callable[[EndingName], bool] = getattr(handler, "hears", lambda ending: True)
         self.batching = cast(BatchHandler, handler)
         self.batches = BatchGatherer(self.batching)
         self.figures = WorkerFigures()
@@ -175,6 +177,7 @@ class WorkerFigures:
 
     ``failed``: for good, or dead; ``retried``: failed, with a retry to come; ``returned``: not started, or stopped with
     the worker; ``suspended``: asleep, or waiting for an event; ``lost``: the lease was gone before the job was settled.
+    ``batches``: runs of batch tasks; ``batched_jobs``: their jobs.
     """
 
     claimed: int = 0
@@ -184,6 +187,8 @@ class WorkerFigures:
     returned: int = 0
     suspended: int = 0
     lost: int = 0
+    batches: int = 0
+    batched_jobs: int = 0
 
     def add(self, **counts: int) -> None:
         with _lock:

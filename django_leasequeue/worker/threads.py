@@ -57,9 +57,9 @@ class ThreadPool:
             thread = self._state.start_thread("job", partial(self._work, new))
             self._threads = [*(other for other in self._threads if other.is_alive()), thread]
         # Before the abort, so that whatever the run still does comes too late.
-        for control in alarm.control.members or (alarm.control,):
-            self._state.journal.ended_together(control.job)
-            self._state.ended.append((RETRY, control.job, None, GIVEN_UP, 0))
+        jobs = [control.job for control in alarm.control.members or (alarm.control,)]
+        self._state.journal.ended_together(jobs)
+        self._state.ended.extend([(RETRY, job, None, GIVEN_UP, 0) for job in jobs])
         self._state.acknowledger.wake()
         alarm.control.abort("lease_lost")
 

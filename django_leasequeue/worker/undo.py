@@ -28,6 +28,8 @@ Undo = Callable[[Any], object]
 class UndoFailed(LeaseQueueError):
     """The undo of a step has raised: its cause is that error. It is tried again."""
 
+    log_line = "Undoing the steps of a job failed and will be tried again"
+
     def __init__(self, step: str | None = None) -> None:
         super().__init__("undoing its steps failed" if step is None else f"the undo of the step {step!r} failed")
 
@@ -101,10 +103,10 @@ class UndoneSteps(ABC):
         note = self.undo_note or {"max": 0}
         return note.get("why") is not None or 0 < note["max"] < self._job.deliveries
 
-    def note(self, max_deliveries: int | None = None, **change: Any) -> None:
-        """Add to the note of the job."""
+    def note(self, change: dict[str, Any], **settings: int | None) -> None:
+        """Add to the note of the job; ``settings``: as of ``note_undo``."""
         job = self._job
-        if not engine.run(note_undo(job.seq, job.token, self._node, change, max_deliveries), self._using):
+        if not engine.run(note_undo(job.seq, job.token, self._node, change, **settings), self._using):
             raise LeaseLost(job.key or job.seq)
         self.undo_note = {**(self.undo_note or {}), **change}
 

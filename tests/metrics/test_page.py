@@ -12,6 +12,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from django_leasequeue import engine
 from django_leasequeue.conf import process
 from django_leasequeue.engine import clock, pool
+from django_leasequeue.engine.jobs.pausing import pause_task
 from django_leasequeue.engine.jobs.steps import Lease, suspend_job
 from django_leasequeue.http.access import ALL_SCOPES, create_key
 from django_leasequeue.metrics import figures
@@ -228,6 +229,18 @@ def test_a_tenant_s_page_counts_its_own_workers_and_suspended_jobs(work: str, se
         assert seen("metrics", project="tenant") == [1, 2, 5]
         assert seen("metrics", project="nobody") == [0, 0, 0]
         assert seen("metrics", "projects") == [9, 3, 5]
+
+
+def test_paused_tasks_and_the_jobs_that_workers_gave_back(work: str, settings: Any) -> None:
+    settings.LEASEQUEUE = {"API": {"ACCESS": "keys", "KEY_CACHE_SECONDS": 0}, "METRICS": {"CACHE_SECONDS": 0}}
+    for name in ("shop.tasks.pay", "shop.tasks.ship"):
+        engine.run(pause_task(name))
+    engine.run(pause_task("shop.tasks.pay", project="tenant"))
+    engine.run(engine.enqueue(work, [engine.NewJob(name=name) for name in ("shop.tasks.pay", "shop.tasks.other")]))
+    back = [engine.Release(job.seq, job.token, 5_000) for job in engine.run(engine.claim(work, NODE, 9))]
+    engine.run(engine.release(back, NODE, unstarted=True))
+    found = scrape(authorization=f"Bearer {create_key('test', ('metrics', 'projects'))[1]}")
+    assert [value(found, name) for name in ("leasequeue_paused_tasks", "leasequeue_paused_jobs")] == [3, 1]
 
 
 async def test_the_use_of_the_pool(work: str) -> None:

@@ -218,7 +218,7 @@ def make_bad_schedules() -> None:
         ("gone", "every 5 seconds", "tests.worker.rude_tasks.gone"),
         ("unreadable", "every now and then", "tests.worker.rude_tasks.tick"),
     ):
-        RecurringTask.objects.create(name=name, schedule=schedule, task=task)
+        RecurringTask.objects.bulk_create([RecurringTask(name=name, schedule=schedule, task=task)])  # unchecked
 
 
 def main() -> int:

@@ -193,3 +193,29 @@ def send_invoice(order: int, *, copy: bool = False) -> int:
 def index_document(document: int, language: str = "en", text: str = "") -> str:
     calls.append(text)
     return text
+
+
+#: What callbacks of tasks were called with.
+called: list[tuple[str, Any]] = []
+
+
+def succeeded(result: Any) -> None:
+    if result.return_value:
+        raise RuntimeError("a broken callback")
+    called.append(("success", result))
+
+
+async def afailed(result: Any) -> None:
+    called.append(("failure", result))
+
+
+@task(max_attempts=2, backoff=30, on_success=succeeded, on_failure=afailed)
+def calls_back(word: str) -> str:
+    if word == "fail":
+        raise ValueError(word)
+    return word
+
+
+@task(max_attempts=2, backoff=30, on_success=succeeded, on_failure=afailed)
+async def acalls_back(word: str) -> str:
+    return calls_back.func(word)

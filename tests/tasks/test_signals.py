@@ -15,9 +15,9 @@ from django_leasequeue.engine import NewJob
 from django_leasequeue.engine.clock import Clock
 from django_leasequeue.exceptions import LeaseLost
 from django_leasequeue.models import LiveJob
-from django_leasequeue.tasks import LeaseQueueBackend
+from django_leasequeue.tasks import LeaseQueueBackend, task
 from django_leasequeue.tasks import signals as signals_module
-from django_leasequeue.tasks.api import TASKS_LOGGER, TaskResultStatus, task_signals
+from django_leasequeue.tasks.api import TASKS_LOGGER, InvalidTask, TaskResultStatus, task_signals
 from tests.support.heard import connected, hearing
 from tests.tasks import samples
 from tests.tasks.helpers import claim, run_one
@@ -204,3 +204,35 @@ def test_a_receiver_of_a_task_hears_its_retries_and_that_it_is_dead(clock: Clock
         ends = [run_one(), run_one(), run_one()]
     assert sorted(filter(None, ends)) == ["dead", "failed", "failing"]
     assert told == ["failing", "failed"]
+
+
+@pytest.mark.parametrize("task", [samples.calls_back, samples.acalls_back])
+def test_callbacks_of_a_task_get_its_result_when_its_end_is_stored(task: Any, clock: Clock) -> None:
+    samples.called.clear()
+    done, failed = task.enqueue(""), task.enqueue("fail")
+    run_one()
+    run_one()
+    assert [word for word, _ in samples.called] == ["success"], "the other one is tried again"
+    clock.advance(minutes=1)
+    run_one()
+    found = [(word, result.id, result.status, result.attempts) for word, result in samples.called]
+    assert found == [
+        ("success", done.id, TaskResultStatus.SUCCESSFUL, 1),
+        ("failure", failed.id, TaskResultStatus.FAILED, 2),
+    ]
+    assert samples.called[0][1].return_value == ""
+
+
+def test_an_error_of_a_callback_is_logged_and_changes_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    result = samples.calls_back.enqueue("break the callback")
+    run_one()
+    result.refresh()
+    assert result.return_value == "break the callback"
+    assert "A callback of task tests.tasks.samples.calls_back raised" in caplog.text
+
+
+@pytest.mark.parametrize("name", ["on_success", "on_failure"])
+@pytest.mark.parametrize("callback", ["shop.tasks.tell", 5, lambda: None, samples.echo])
+def test_a_callback_that_takes_no_result_is_refused(name: str, callback: Any) -> None:
+    with pytest.raises(InvalidTask, match=f"{name} must be a function that takes the task's result alone"):
+        task(**{name: callback})(samples.echo.func)

@@ -13,7 +13,7 @@ from django_leasequeue import engine
 from django_leasequeue.exceptions import InvalidOption, JobFailed
 from django_leasequeue.models import Attempt, Job, JobStep
 from django_leasequeue.models.storedjob import Record
-from django_leasequeue.tasks.api import TaskResultDoesNotExist, TaskResultStatus
+from django_leasequeue.tasks.api import TaskResultDoesNotExist, TaskResultStatus, task_signals
 from django_leasequeue.tasks.handler import TaskHandler
 from django_leasequeue.testing import Harness
 from django_leasequeue.worker import JobControl
@@ -51,6 +51,26 @@ class TestFailure:
         result.refresh()
         assert result.status is TaskResultStatus.FAILED
         assert result.errors[-1].exception_class_path.endswith("FailForGood")
+
+    @pytest.mark.parametrize(
+        ("how", "errors"), [("for good", ["FailForGood"]), ("wrong", ["ValueError", "ValueError"])]
+    )
+    def test_its_failure_is_noted_once(self, leasequeue: Harness, how: str, errors: list[str]) -> None:
+        told: list[Any] = []
+
+        def hear(task_result: Any, **_: Any) -> None:
+            told.append(task_result)
+
+        task_signals.task_finished.connect(hear)
+        try:
+            result = tasks.trip.enqueue(how)
+            states(leasequeue, advance=True)
+        finally:
+            task_signals.task_finished.disconnect(hear)
+        result.refresh()
+        for found in (*told, result):
+            assert [error.exception_class_path.rpartition(".")[2] for error in found.errors] == errors
+        assert len(told) == 1
 
     def test_one_that_used_up_its_attempts_is_a_dead_letter_when_they_are_undone(self, leasequeue: Harness) -> None:
         tasks.trip.enqueue("wrong")
@@ -226,6 +246,20 @@ def test_the_job_s_page_says_what_is_undone(leasequeue: Harness, admin_client: C
     page = admin_client.get(f"/admin/leasequeue/job/{Job.objects.get().pk}/change/").content.decode()
     assert "undo of hotel" in page
     assert "undone by tests.tasks.undo_tasks.unbook atomic" in page
+
+
+@pytest.mark.slow
+@pytest.mark.django_db(transaction=True)
+def test_a_worker_logs_that_steps_are_undone_and_not_that_the_task_is_tried_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """It is slow by its worker."""
+    result = tasks.unserializable_trip.enqueue()
+    with caplog.at_level("INFO", "django_leasequeue.jobs"), working(TaskHandler(), queues=["default"], concurrency=1):
+        with pytest.raises(JobFailed):
+            result.wait(timeout=60)
+    lines = [record.getMessage() for record in caplog.records if record.name == "django_leasequeue.jobs"]
+    assert lines[-2:] == ["Job failed for good: its next delivery undoes its steps", "Job failed for good"]
 
 
 @pytest.mark.slow

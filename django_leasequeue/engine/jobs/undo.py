@@ -15,13 +15,20 @@ CANCELLED = "cancelled"
 
 @operation
 def note_undo(
-    seq: int, token: int, node: str, change: dict[str, Any], max_deliveries: int | None = None
+    seq: int,
+    token: int,
+    node: str,
+    change: dict[str, Any],
+    *,
+    max_deliveries: int | None = None,
+    repeats: int | None = None,
 ) -> Statements[bool]:
     """Note why the steps of a leased job are undone, or that they are; return whether the lease is held.
 
-    ``max_deliveries``: the job has so many from then on.
+    ``max_deliveries``: the job has so many from then on. ``repeats``: the end of the job repeats the failure of that
+    delivery, which is forgotten.
     """
-    noted = {"change": codec.dumps(change), "most": max_deliveries}
+    noted = {"change": codec.dumps(change), "most": max_deliveries, "repeats": repeats}
     return bool((yield "undo_note", {"seq": seq, "token": token, "node": node, **noted}))
 
 

@@ -54,8 +54,8 @@ def finish_steps(endings: Sequence[Ending], scope: Scope) -> Statements[Settled]
                 raise result_too_large(result_limit())
         if ending.result_ttl_ms is not None:
             check_ttl(ending.result_ttl_ms)
-        if ending.ran_ms:
-            check_ran(ending.ran_ms)
+        if (ran := ending.ran_ms) and (type(ran) is not int or not 0 < ran < 2**31):
+            check_ran(ran)
     large: dict[int, Reference] = {}
     if conf.settings.LARGE.ABOVE is not None:
         large = yield from store_results_steps(unique, results)

@@ -4,14 +4,15 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from django.core.exceptions import ValidationError
 
 from django_leasequeue import engine
 from django_leasequeue.engine.clock import Clock
 from django_leasequeue.exceptions import InvalidOption
 from django_leasequeue.models import Job, RecurringTask, StoredJob
+from django_leasequeue.models.schedule import parse
 from django_leasequeue.reaper.concerns import recurring_problems
 from django_leasequeue.reaper.declarations import check, sync
-from django_leasequeue.reaper.schedule import parse
 from tests.reaper.recurring.support import NOON, REPORT, Looker, made, next_tick
 from tests.support.commands import said
 
@@ -170,3 +171,26 @@ def test_what_is_no_end_phase_or_jitter_is_refused(given: dict[str, Any], words:
         check("report", {"task": REPORT, "schedule": "0 * * * *", **given})
     found = check("report", {"task": REPORT, "schedule": "every day", "phase": HOUR, "jitter": HOUR, "expires": HOUR})
     assert (found.phase, found.jitter, found.expires) == (3_600, 3_600, 3_600)
+
+
+@pytest.mark.parametrize(("given", "words"), [
+    ({"schedule": "now and then"}, "now and then"), ({"timezone": "Mars"}, "timezone must be a name"),
+    ({"phase": 60}, "phase belongs to an interval"), ({"times": 0}, "times must be an integer from 1 to"),
+    ({"until": NOON.replace(tzinfo=None)}, "until must be a datetime with a time zone"),
+    ({"args": {"a": 1}}, "args must be a list"), ({"task": ""}, "task must be a text"),
+])  # fmt: skip
+def test_the_model_refuses_what_the_settings_refuse(given: dict[str, Any], words: str) -> None:
+    values = {"name": "report", "schedule": "0 * * * *", "task": REPORT, **given}
+    with pytest.raises(InvalidOption, match=words):
+        RecurringTask.objects.create(**values)
+    assert not RecurringTask.objects.exists()
+    with pytest.raises(ValidationError, match=words):
+        RecurringTask(**values).clean()
+
+
+def test_a_bad_row_that_sql_has_made_can_be_switched_off() -> None:
+    row = made(schedule="now and then")
+    row.paused = True
+    row.save(update_fields=["paused"])
+    with pytest.raises(InvalidOption, match="now and then"):
+        row.save()
