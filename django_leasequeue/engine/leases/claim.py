@@ -17,7 +17,7 @@ from ..flow.advance import NOTHING, Advanced, advance_steps, return_steps
 from ..operation import BEGIN, LOOK, Statements, only, operation
 from ..rows import LeasedJob
 from .floor import NO_FLOORS, TURNS, ClaimCursor, QueueLook
-from .loading import MAX_CLAIM_BYTES, load_steps
+from .settle import MAX_CLAIM_BYTES, load_steps
 from .sweep import recover_steps
 
 MAX_QUEUES = 100

@@ -229,7 +229,7 @@ class ZaqarView(ApiView):
 
     async def find(self, name: str) -> QueueInfo | None:
         """Return the queue, or ``None``; a log is no queue of this API."""
-        info = await self.run(engine.get(name, project=self.project))
+        info = await self.runner.run(engine.get(name, project=self.project))
         return info if info is not None and info.type == "queue" else None
 
     def empty(self, status: int = 204, headers: Mapping[str, str] = {}) -> HttpResponse:
