@@ -1,4 +1,4 @@
-"""Redaction of payloads for operators: the shape alone, or the values without secrets.
+"""Redaction for operators: secrets hidden in texts, of payloads the shape alone or the values without secrets.
 
 Without the permission ``view_payload`` only names and types are shown. With it the hook
 ``LEASEQUEUE["ADMIN"]["REDACT"]`` decides, ``redact(value, *, kind, queue, task)``, a callable or its dotted path;

@@ -6,11 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypedDict, Unpack
 
-from ...exceptions import (
-    InvalidOption,
-    NotAQueue,
-    QueueNotFound,
-)
+from ...exceptions import InvalidOption, NotAQueue, QueueNotFound
 from .. import arrays, limits, payloads
 from ..dead import deadletter
 from ..flow.advance import NOTHING, Advanced, advance_steps, return_steps

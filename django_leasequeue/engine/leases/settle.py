@@ -1,4 +1,4 @@
-"""Releasing and extending leases, with the checks and outcomes that all settling calls share."""
+"""Releasing and extending leases, the checks and outcomes of all settling calls, and payloads from a storage."""
 
 from __future__ import annotations
 
@@ -60,10 +60,7 @@ def scope_parameters(tokens: dict[int, int | None], scope: Scope, seqs: Sequence
 def outcome_steps(
     tokens: dict[int, int | None], settled: set[int], scope: Scope, held: Outcome = Outcome.NOT_HELD
 ) -> Statements[dict[int, Outcome]]:
-    """Return the outcome of every job; ask the database only if some were refused.
-
-    ``held`` is said of those that this holder has by now, in time.
-    """
+    """Return the outcome of every job (``held``: of those held by now); ask the database only if some were refused."""
     outcomes = dict.fromkeys(tokens, Outcome.OK)
     if len(settled) == len(tokens):
         return outcomes
@@ -155,13 +152,13 @@ def release(
     ttls = {seq: None if item.dead_ttl_ms is None else check_ttl(item.dead_ttl_ms) for seq, item in unique.items()}
     tokens = yield from token_steps(asked, scope)
     ordered = [item for seq, item in sorted(unique.items()) if tokens[seq] is not None]
-    seqs = [item.seq for item in ordered]
+    seqs, suspects = [item.seq for item in ordered], arrays.integers(item.seq for item in ordered if item.suspect)
     params = {
         **scope_parameters(tokens, scope, seqs),
         "unstarted": unstarted or suspended,
         "suspended": suspended,
         "keeping": arrays.integers(keeping),
-        "suspects": _suspects(ordered),
+        "suspects": None if all(item.suspect is None for item in ordered) else suspects,
         "delays": arrays.optional([delays[seq] for seq in seqs]),
         "rans": arrays.optional([rans[seq] for seq in seqs]),
         "ttls": arrays.optional([ttls[seq] for seq in seqs]),
@@ -181,12 +178,6 @@ def release(
     for queue_id, held in used_up.items():
         yield from retire_home_steps(queue_id, list(held), node, list(held.values()))
     return Settled((yield from outcome_steps(asked, set(released), scope)), released=released)
-
-
-def _suspects(releases: Sequence[Release]) -> str | None:
-    if all(item.suspect is None for item in releases):
-        return None
-    return arrays.integers([item.seq for item in releases if item.suspect])
 
 
 @operation

@@ -1,4 +1,4 @@
-"""Operations on queues themselves: make, find, change, delete."""
+"""Operations on queues themselves: make, find, change, delete; and the transactions that may still write to them."""
 
 from __future__ import annotations
 
@@ -98,10 +98,7 @@ def make_declared(
 
 @operation
 def create(name: str, *, project: str = "", preset: str | None = None, **options: Any) -> Statements[bool]:
-    """Make a queue or log unless it is there, with these options over a preset's (``presets.PRESETS``) or the defaults.
-
-    Return whether it is new.
-    """
+    """Make a queue or log with these options over a preset's or the defaults; return whether it is new."""
     return (yield from make(project, name, preset, options))
 
 
@@ -151,10 +148,7 @@ def list_queues(
     type: str | None = None,
     size: int = 100,
 ) -> Statements[list[QueueLine]]:
-    """List queues by name: those behind ``after``, at most ``size`` (and never more than ``MAX_PAGE``).
-
-    ``prefixes``: only names that begin with one of them (those of an API key); empty for all.
-    """
+    """List queues by name behind ``after``, at most ``size``; ``prefixes``: only names that begin with one of them."""
     size = check_count(size, "size", conf.settings.MAX_PAGE, 1)
     check_place(project)
     check_text(after, "after", MAX_QUEUE_BYTES, 0)

@@ -115,10 +115,7 @@ def endpoint(
     client: bool = False,
     **said: Any,
 ) -> Callable[[F], F]:
-    """Say all of one operation of this API, see ``schema.endpoint``; ``client``: ``Client-ID`` must be sent.
-
-    ``needs``: names of the query that must be there.
-    """
+    """Say all of one operation (``schema.endpoint``): it ``needs`` names of the query, the ``client`` an id."""
     shapes = {
         status: kind if kind is None or isinstance(kind, dict) else schema_of(kind) for status, kind in answers.items()
     }
