@@ -155,7 +155,7 @@ def _default_partition(alias: str) -> Iterator[checks.CheckMessage]:
 def _epoch(alias: str) -> Iterator[checks.CheckMessage]:
     from ..engine import DjangoExecutor
     from ..engine.epoch import above_horizon
-    from ..sql.epoch import waiting_text
+    from ..sql.log_notes import waiting_text
 
     if (above := DjangoExecutor(alias).run(above_horizon())) is not None:
         yield checks.Warning(

@@ -51,33 +51,11 @@ from .jobqueue_producer import (
 )
 
 __all__ = [
-    "AbortError",
-    "AbortSignal",
-    "AfterExecutionContext",
-    "CancelResult",
-    "EnqueueResult",
-    "FileStorage",
-    "Job",
-    "JobCancelledError",
-    "JobFailedError",
-    "JobNotFoundError",
-    "JobQueueError",
-    "JsonSerde",
-    "MaxRetriesError",
-    "MemoryStorage",
-    "MessageStatus",
-    "PgStorage",
-    "Queue",
-    "Reaper",
-    "RedisStorage",
-    "SQLiteStorage",
-    "Serde",
-    "SerializedError",
-    "StorageError",
-    "TimeoutError",
-    "UpdateResultTTLResult",
-    "create_json_serde",
-]
+    "AbortError", "AbortSignal", "AfterExecutionContext", "CancelResult", "EnqueueResult", "FileStorage", "Job",
+    "JobCancelledError", "JobFailedError", "JobNotFoundError", "JobQueueError", "JsonSerde", "MaxRetriesError",
+    "MemoryStorage", "MessageStatus", "PgStorage", "Queue", "Reaper", "RedisStorage", "SQLiteStorage", "Serde",
+    "SerializedError", "StorageError", "TimeoutError", "UpdateResultTTLResult", "create_json_serde",
+]  # fmt: skip
 
 #: The base class of all errors of this app.
 JobQueueError = LeaseQueueError

@@ -46,22 +46,10 @@ from . import missing_storage
 from .jqueue_values import Job, JobId, JobStatus, Leases, QueueState
 
 __all__ = [
-    "BrokerQueue",
-    "CASConflictError",
-    "DirectQueue",
-    "GCSStorage",
-    "HeartbeatManager",
-    "InMemoryStorage",
-    "JQueueError",
-    "Job",
-    "JobNotFoundError",
-    "JobStatus",
-    "LocalFileSystemStorage",
-    "ObjectStoragePort",
-    "QueueState",
-    "S3Storage",
-    "StorageError",
-]
+    "BrokerQueue", "CASConflictError", "DirectQueue", "GCSStorage", "HeartbeatManager", "InMemoryStorage",
+    "JQueueError", "Job", "JobNotFoundError", "JobStatus", "LocalFileSystemStorage", "ObjectStoragePort", "QueueState",
+    "S3Storage", "StorageError",
+]  # fmt: skip
 
 logger = logging.getLogger("django_leasequeue")
 

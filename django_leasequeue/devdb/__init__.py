@@ -11,13 +11,6 @@ from django_leasequeue.devdb.database_url import InvalidDatabaseURL, database_fr
 from django_leasequeue.devdb.server import DATABASE, Server, ServerStatus, database, default_data_dir
 
 __all__ = [
-    "DATABASE",
-    "DevDBError",
-    "InvalidDatabaseURL",
-    "Server",
-    "ServerStatus",
-    "database",
-    "database_from_url",
-    "default_data_dir",
-    "url_from_database",
-]
+    "DATABASE", "DevDBError", "InvalidDatabaseURL", "Server", "ServerStatus", "database", "database_from_url",
+    "default_data_dir", "url_from_database",
+]  # fmt: skip

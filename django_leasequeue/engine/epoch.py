@@ -51,10 +51,7 @@ class _Look(NamedTuple):
 
 @operation
 def above_horizon() -> Statements[int | None]:
-    """Count the rows of the log above the horizon of a database that was copied, if no epoch has begun since.
-
-    ``None``: readers of the log read all of it.
-    """
+    """Count the rows of the log above the horizon of a copied database; ``None``: readers see all of it."""
     ((copied, *_),) = yield "epoch_look", {}
     if copied is False:
         return None

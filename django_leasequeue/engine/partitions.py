@@ -23,7 +23,7 @@ from psycopg import sql
 
 from .. import conf
 from ..sql import statement
-from ..sql.dropped import DroppedEvents
+from ..sql.log_notes import DroppedEvents
 from .outage import passes
 from .runner import ConnectionExecutor
 

@@ -263,31 +263,25 @@ async def _try_again(failed: AsyncConnectionPool[Any]) -> None:
         task.add_done_callback(_asking.discard)
 
 
-async def pool(using: str) -> AsyncConnectionPool[Any]:
-    """Return this event loop's pool for an alias, opened."""
+async def _open_pool(using: str) -> AsyncConnectionPool[Any]:
+    """Make and open this event loop's pool for an alias."""
     from psycopg_pool import AsyncConnectionPool
 
-    found = _pools.get()
-    if using not in found:
-        made: AsyncConnectionPool[Any] = AsyncConnectionPool(
-            connection_class=AsyncConnection,
-            kwargs={
-                **connection_parameters(using),
-                "autocommit": True,
-                "prepare_threshold": None,
-            },
-            min_size=0,
-            max_size=conf.settings.ASYNC_POOL_SIZE,
-            timeout=conf.settings.ASYNC_POOL_TIMEOUT,
-            configure=partial(_configure, using),
-            reconnect_timeout=RETRY,
-            reconnect_failed=_try_again,
-            open=False,
-            name=f"leasequeue-{using}",
-        )
-        found[using] = made
-        await made.open()
-    return found[using]
+    made: AsyncConnectionPool[Any] = AsyncConnectionPool(
+        connection_class=AsyncConnection,
+        kwargs={**connection_parameters(using), "autocommit": True, "prepare_threshold": None},
+        min_size=0,
+        max_size=conf.settings.ASYNC_POOL_SIZE,
+        timeout=conf.settings.ASYNC_POOL_TIMEOUT,
+        configure=partial(_configure, using),
+        reconnect_timeout=RETRY,
+        reconnect_failed=_try_again,
+        open=False,
+        name=f"leasequeue-{using}",
+    )
+    _pools.get()[using] = made
+    await made.open()
+    return made
 
 
 def usage() -> dict[str, tuple[int, int, int]]:
@@ -321,7 +315,7 @@ async def arun(work: Work[T], using: str | None = None) -> T:
 @asynccontextmanager
 async def borrow(using: str) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
     """Lend a connection of the pool, one that has not ended while it was idle."""
-    lender = await pool(using)
+    lender = _pools.get().get(using) or await _open_pool(using)
     while True:
         async with lender.connection() as connection:
             if _ended(connection):

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..exceptions import InvalidOption, LargeStorageError, PayloadAway
 from . import codec
+from .dead.redaction import scrub
 from .payloads import load
-from .secrets import scrub
 from .store import MARK, is_reference
 
 if TYPE_CHECKING:

@@ -165,7 +165,10 @@ class _Driver(ABC):
                 left -= 1
             finally:
                 if attempt.announced and self.announces:
-                    await self._send(attempt.announced)
+                    if self.is_async:  # in the thread in which receivers find Django's connections
+                        await sync_to_async(signals.dispatch)(attempt.announced, None)
+                    else:
+                        signals.dispatch(attempt.announced, self.using)
 
     async def _take_step(
         self, name: str, params: Mapping[str, Any], attempt: _Attempt, transactions: AsyncExitStack
@@ -199,12 +202,6 @@ class _Driver(ABC):
     async def _call(self, function: Callable[[], T]) -> T:
         """Call a function that may block: in a thread for async code."""
         return await asyncio.to_thread(function) if self.is_async else function()
-
-    async def _send(self, announced: list[tuple[str, dict[str, Any]]]) -> None:
-        if self.is_async:  # in the thread in which receivers find Django's connections
-            await sync_to_async(signals.dispatch)(announced, None)
-        else:
-            signals.dispatch(announced, self.using)
 
     def _is_undone(self, error: BaseException) -> bool:
         """Return whether PostgreSQL undid what was the executor's own transaction, so that it may be done again."""

@@ -82,10 +82,7 @@ def search_indexes() -> Statements[list[SearchIndex]]:
 
 
 def question(tests: Sequence[PayloadTest], paths: Sequence[str]) -> sql.Composed | None:
-    """Return the statement that asks an index for the jobs that the first test that has one may want; ``None``: none.
-
-    It gives at most ``MAX_FOUND`` + 1 numbers. Whether a job passes the tests is to be looked at.
-    """
+    """Return the statement that asks an index for at most ``MAX_FOUND`` + 1 candidates; ``None``: no test has one."""
     for test in tests:
         if test.equal and (condition := _condition(test, paths)) is not None:
             values = [test.as_json, *([] if test.word is None else [codec.dumps(test.word)])]

@@ -100,7 +100,9 @@ def verify(size: int = 1_000, *, since: datetime | None = None) -> Statements[Ve
         rows += [row[1:] for row in found]
     behind = yield "sequences_behind", {}
     total += len(behind)
-    rows += [_behind(*row) for row in behind]
+    for sequence, highest, last in behind:
+        expected = {"sequence": sequence, "at_least": highest, "mend": f"SELECT setval('{sequence}', {highest})"}
+        rows.append(("sequence_behind", 0, 0, codec.dumps(expected), codec.dumps({"last": last})))
     names = yield "queue_names", {"queues": arrays.integers({queue_id for _, _, queue_id, *_ in rows})}
     known = {queue_id: (name, project) for queue_id, project, name in names}
     differences = [
@@ -108,12 +110,6 @@ def verify(size: int = 1_000, *, since: datetime | None = None) -> Statements[Ve
         for what, seq, queue_id, expected, told in rows
     ]
     return Verification(at, total, differences, jobs_with_events, int(leases), int(unknown))
-
-
-def _behind(sequence: str, highest: int, last: int) -> tuple[str, int, int, str, str]:
-    """Return the row of a sequence that is behind, with the statement that mends it."""
-    expected = {"sequence": sequence, "at_least": highest, "mend": f"SELECT setval('{sequence}', {highest})"}
-    return "sequence_behind", 0, 0, codec.dumps(expected), codec.dumps({"last": last})
 
 
 @contextmanager

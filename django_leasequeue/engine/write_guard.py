@@ -28,10 +28,7 @@ _CHANGES = re.compile(r"\b(insert|update|delete|merge|replace)\b", re.IGNORECASE
 
 
 def first_words(text: str, *, nested: bool = True) -> list[str]:
-    """Return the first word of each statement of a text, in lower case.
-
-    ``nested``: whether comments nest, as those of PostgreSQL do.
-    """
+    """Return the first words of a text's statements in lower case; ``nested``: comments nest, as PostgreSQL's do."""
     words: list[str] = []
     at, begins = 0, True
     while found := (_FIRST if begins else _NEXT).search(text, at):
@@ -127,10 +124,7 @@ def check_writable(using: str) -> None:
 
 
 def check_ended(using: str) -> None:
-    """Refuse to go on where a ``COPY`` or a statement was left running: psycopg would wait for its end for ever.
-
-    Nor does a transaction go on whose connection was closed.
-    """
+    """Refuse to go on where a statement was left running, which psycopg would await, or the connection was closed."""
     wrapper = connections[using]
     raw: Any = wrapper.connection
     if wrapper.closed_in_transaction and wrapper.in_atomic_block:

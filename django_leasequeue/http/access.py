@@ -159,10 +159,7 @@ def revoke_key(key: ApiKey, *, by: audit.Actor = audit.CODE) -> bool:
 
 
 def note(action: str, key: ApiKey, by: audit.Actor, changed: dict[str, list[Any]] | None = None) -> None:
-    """Write to the audit what was done to a key, in the transaction that does it; of its secret nothing.
-
-    ``changed`` has the fields that differ, each before and after.
-    """
+    """Write to the audit what was done to a key, in the transaction that does it; of its secret nothing."""
     fields = {name: getattr(key, name) for name in ("name", "prefix", "scopes", "topics", "rate_per_second")}
     ends = None if key.expires_at is None else key.expires_at.isoformat()
     detail = {"key": key.pk, **fields, "expires_at": ends, **({"changed": changed} if changed else {})}

@@ -137,10 +137,7 @@ class _Client:
             return await in_thread(file.read) if size > IN_MEMORY else file.read()
 
     async def skip(self) -> bool:
-        """Throw away what is left of the body: a client that still sends does not read the answer.
-
-        Return whether it has come to its end: the longest body does, and one that trickles in does not.
-        """
+        """Drop the rest of the body, as a client that still sends reads no answer; return whether it has ended."""
         left, ends = conf.settings.API.MAX_BODY_BYTES, time.monotonic() + SKIP_SECONDS
         with suppress(TimeoutError):
             while self.more and left >= 0:

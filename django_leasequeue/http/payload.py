@@ -20,7 +20,6 @@ from typing import Any, NoReturn, TypeVar
 
 from .. import conf
 from ..engine.codec import Raw, dumps_raw
-from ..exceptions import InvalidOption
 
 try:
     import orjson
@@ -170,13 +169,6 @@ def too_deep(value: Any, limit: int) -> bool:
         children = chain.from_iterable(item.values() if isinstance(item, dict) else item for item in level)
         level = [child for child in children if isinstance(child, _CONTAINERS)]
     return bool(level)
-
-
-def check_depth(value: Any, text: bytes) -> None:
-    """Refuse a body that is nested deeper than ``MAX_DEPTH``: looked through only where its text has many brackets."""
-    limit = conf.settings.API.MAX_DEPTH
-    if text.count(b"{") + text.count(b"[") > limit and too_deep(value, limit):
-        raise InvalidOption(f"The body is nested more than {limit} deep: flatten the data.")
 
 
 def raw(text: str | None) -> Any:

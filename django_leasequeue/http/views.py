@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from functools import partial
-from typing import Any, ClassVar, TypeVar, cast
+from typing import Any, ClassVar, NoReturn, TypeVar, cast
 
 from asgiref.sync import sync_to_async
 from django.core.handlers.wsgi import WSGIRequest
@@ -29,6 +29,7 @@ from ..engine.outage import passes
 from ..engine.pool import borrow, connect, in_thread, patiently
 from ..engine.queues import presets, routing
 from ..engine.queues.queues import QueueLine
+from ..exceptions import InvalidOption
 from . import payload
 from .access import HOLDS_TASKS, PAYLOADS, Access
 from .auth import ApiKeyAuthentication, authenticate, require, throttle
@@ -189,22 +190,20 @@ class ApiView(APIView):
         if topic is None:
             return
         require(self.access, frozenset(), topic)
-        self.runner = runner.on(routing.alias_of(self.project, topic, adding=getattr(self.handler, "adds", False)))
+        alias = routing.alias_of(self.project, topic, adding=getattr(self.handler, "adds", False))
+        if alias != runner.using:
+            self.runner = runner.on(alias)
 
     def check_address(self, request: Request, topic: str | None) -> None:
         """Check what an API asks of a request beside a key."""
         if topic is not None:
             presets.check_name(topic, "the name of a topic")
 
-    async def run(self, work: Work[T]) -> T:
-        return await self.runner.run(work)
-
-    async def check_claimed(self, jobs: Sequence[LeasedJob], node: str) -> None:
+    async def refuse_tasks(self, jobs: Sequence[LeasedJob], node: str) -> NoReturn:
         """Give tasks that the caller may not have back, as not delivered, and answer 403."""
-        if not self.access.may_claim(jobs):
-            releases = [Release(job.seq, job.token, 0) for job in jobs]
-            await self.run(engine.release(releases, node, project=self.project, unstarted=True))
-            raise ApiError(403, "forbidden", HOLDS_TASKS)
+        releases = [Release(job.seq, job.token, 0) for job in jobs]
+        await self.runner.run(engine.release(releases, node, project=self.project, unstarted=True))
+        raise ApiError(403, "forbidden", HOLDS_TASKS)
 
     async def list_queues(self, size: int, **options: Any) -> tuple[list[QueueLine], int]:
         """Return queues of all databases by name, of those that the key may see, and how many databases are away."""
@@ -282,7 +281,10 @@ class ApiView(APIView):
                 data = payload.loads(raw)
             except ValueError as error:
                 raise ApiError(400, "invalid_request", f"The body is not valid JSON: {error}.") from error
-            payload.check_depth(data, raw)
+            depth = conf.settings.API.MAX_DEPTH
+            # Only a text with many brackets can be nested so deep.
+            if raw.count(b"{") + raw.count(b"[") > depth and payload.too_deep(data, depth):
+                raise InvalidOption(f"The body is nested more than {depth} deep: flatten the data.")
             return use(data)
 
         self.large = len(raw) >= payload.IN_PIECES

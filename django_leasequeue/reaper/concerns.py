@@ -18,7 +18,7 @@ from ..engine.limits import WORKER_LEASE
 from ..engine.operation import Statements, operation
 from ..engine.queues.stats import Counts, counts_by_id
 from ..models import Job, JobStatus, RecurringTask, Worker
-from ..sql.epoch import waiting_text
+from ..sql.log_notes import waiting_text
 from .leader import Leader
 
 #: Queues of one statement.

@@ -240,10 +240,7 @@ ROWS_EVERY = 60
 
 
 class Census:
-    """Two duties with shared state: one samples all queues, and finds jobs without a queue; the other removes those.
-
-    Both continue where their last run ended.
-    """
+    """Two duties with shared state: one samples all queues and finds jobs without one, the other removes those."""
 
     def __init__(self) -> None:
         self._orphans: set[int] = set()

@@ -19,7 +19,7 @@ from ..engine.epoch import above_horizon
 from ..engine.pool import connect
 from ..engine.runner import ConnectionExecutor
 from ..models import LakeConsumer, LakeFigure, LakeSlice
-from ..sql.epoch import waiting_text
+from ..sql.log_notes import waiting_text
 from ..words import TXID_BITS
 
 logger = logging.getLogger("django_leasequeue.lake")

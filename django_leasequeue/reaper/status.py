@@ -113,10 +113,7 @@ class ReaperStatus:
 
 
 def read_status(using: str, *, project: str = "", size: int = 50, bounds: Bounds = BOUNDS) -> ReaperStatus:
-    """Read the status of a database by short statements on its own connection; each list has at most ``size`` lines.
-
-    It lists the queues of ``project``; problems are those of all projects.
-    """
+    """Read the status of a database, at most ``size`` lines of each list; problems are those of all projects."""
     with connect(using) as connection:
         executor = ConnectionExecutor(connection)
         ((version, oldest, pid, application, job_bytes, _),) = executor.fetch("server_status", {})

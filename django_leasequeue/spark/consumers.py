@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import psycopg
 
-from ..sql.dropped import DroppedEvents
+from ..sql.log_notes import DroppedEvents
 from .database import fetch
 from .slices import START, Point, StreamInterrupted
 

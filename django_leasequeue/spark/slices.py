@@ -20,7 +20,7 @@ from psycopg import sql
 
 from ..exceptions import LeaseQueueError, StorageError
 from ..sql import statement
-from ..sql.epoch import waiting_text
+from ..sql.log_notes import waiting_text
 from .database import Database, fetch
 
 MAX_ID = 2**63 - 1

@@ -21,7 +21,7 @@ from ..engine.queues import presets, routing
 from ..engine.write_guard import check_writable
 from ..exceptions import BatchTooLarge, LeaseQueueError
 from ..twins import Body, arun, either, run
-from . import ambient, api, signals
+from . import api, payload, signals
 from . import options as backend_options
 from .api import BaseTaskBackend, InvalidTask, Task, TaskResult, TaskResultDoesNotExist
 from .arguments import invalid_task
@@ -215,7 +215,7 @@ class LeaseQueueBackend(BaseTaskBackend):
                 known = tasks.get(id(task))
                 if known is None:
                     compiler = self.compiler_of(task)
-                    context = ambient.capture(capture, task) if capture else None
+                    context = payload.capture(capture, task) if capture else None
                     batches = databases.setdefault(self.home_of(task.queue_name), {})
                     known = compiler, context, batches.setdefault(task.queue_name, QueueBatch([], []))
                     tasks[id(task)] = known

@@ -12,13 +12,12 @@ from ..engine.metadata import CONTEXT, noted
 from ..exceptions import NotBegun
 from ..worker.batches import Answers, BatchControl, BatchGroup
 from ..worker.control import JobControl
-from .ambient import restored
 from .batch import Batch, BatchCall, acall, call, close, declared
 from .context import running, with_inputs
 from .deadlines import MARK
 from .exceptions import UNREACHED
 from .lookup import TaskEntry
-from .payload import arguments_of
+from .payload import arguments_of, restored
 from .signals import Announcer
 
 

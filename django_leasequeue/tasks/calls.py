@@ -107,7 +107,7 @@ class CallCompiler:
     ) -> tuple[TaskResult[Any], engine.NewJob]:
         """Return the result and the job of one call; with ``inputs`` jobs before it give its first argument.
 
-        ``context``: what ``ambient.capture`` returns, which the job carries.
+        ``context``: what ``payload.capture`` returns, which the job carries.
         """
         task = self._task
         args, kwargs = json_arguments(task, args, kwargs, 0 if inputs is None else 1)

@@ -28,7 +28,6 @@ from ..worker.leases import SUSPECT
 from ..worker.undo import UndoFailed
 from . import backoff as backoffs
 from . import deadlines
-from .ambient import restored
 from .api import DEFAULT_TASK_BACKEND_ALIAS, TaskResultStatus, task_backends
 from .batch import BatchCall
 from .batch_runs import BatchRuns
@@ -45,7 +44,7 @@ from .context import (
 from .exceptions import UNREACHED, ContextNotRestored, FailForGood, RetryLater, TaskNotFound
 from .isolation import IsolatedTaskFailed, can_isolate, run_isolated
 from .lookup import TaskEntry, find_entry, number
-from .payload import arguments_of, result_json
+from .payload import arguments_of, restored, result_json
 from .signals import Announcer
 from .task_class import LeaseQueueTask
 from .undo import UndoBegun, Undone, to_undo, turn

@@ -23,7 +23,7 @@ from ..engine.queues.queues import find, make_declared
 from ..enums import WorkflowShape
 from ..exceptions import InvalidOption
 from ..twins import Body, arun, either, run
-from . import ambient, api
+from . import api, payload
 from .api import InvalidTask, T, Task, TaskResult, task_backends
 from .backend import LeaseQueueBackend, must_wait_for_commit
 from .calls import CallCompiler, check_jobs
@@ -198,7 +198,7 @@ def _prepare(plan: Plan, backend: LeaseQueueBackend, uid: UUID) -> _Ready:
             # No result can show a time that counts from when its step may start.
             timeless = task if getattr(task, "run_delay", None) is None else replace(task, run_after=None)
             calls, capture = backend.compiler_of(timeless, plan.tags), conf.settings.CONTEXT.CAPTURE
-            context = ambient.capture(capture, task) if capture else None
+            context = payload.capture(capture, task) if capture else None
             made[id(signature.task)] = task, calls, context
             # A workflow goes on where it is, also when its queues have moved.
             if existing is None or existing.database not in routing.homes(backend.config.project, task.queue_name):

@@ -19,8 +19,7 @@ from .coroutines import CoroutinePool
 from .leases import FLOW, SUSPECT
 from .link import DatabaseLink, read_strays, until_due
 from .paused import PausedTasks
-from .queue_limits import QueueLimits
-from .queue_names import QueueNames
+from .queue_names import QueueLimits, QueueNames
 from .starts import RatedStarts, Starts, SuspectIsolation
 from .state import WorkerState
 

@@ -104,24 +104,18 @@ def _quieten(record: logging.LogRecord) -> bool:
 def _take_over(handler: logging.Handler) -> None:
     """Replace all handlers that write to the terminal by one, which also gets warnings and uncaught exceptions."""
     logging.captureWarnings(True)
-    root = logging.getLogger()
+    root, terminal = logging.getLogger(), (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__)
     for logger in [root, *logging.Logger.manager.loggerDict.values()]:
         if not isinstance(logger, logging.Logger):  # a name that no logger has, above one that has
             continue
-        kept = [other for other in logger.handlers if not _writes_to_terminal(other)]
+        said = [each for each in logger.handlers if isinstance(each, logging.StreamHandler) and each.stream in terminal]
+        kept = [each for each in logger.handlers if each not in said]
         # A logger that does not propagate to the root needs the handler itself.
         alone = not logger.propagate and len(kept) < len(logger.handlers)
         logger.handlers[:] = [*kept, handler] if alone or logger is root else kept
     sys.excepthook = _say_uncaught
     threading.excepthook = _say_uncaught_in_thread
     sys.unraisablehook = _say_ignored
-
-
-def _writes_to_terminal(handler: logging.Handler) -> bool:
-    return isinstance(handler, logging.StreamHandler) and handler.stream in (
-        *(sys.stdout, sys.stderr),
-        *(sys.__stdout__, sys.__stderr__),
-    )
 
 
 def _say_uncaught(

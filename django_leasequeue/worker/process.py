@@ -236,10 +236,7 @@ def _flush() -> None:
 
 
 def run_reloading(options: WorkerOptions) -> int:
-    """Run one worker, restarted whenever the code changes, until a signal ends it.
-
-    This process only starts others. In those, Django's autoreloader has the main thread and the worker another one.
-    """
+    """Run one worker, restarted whenever the code changes, until a signal ends it."""
     if options.processes > 1:
         raise ImproperlyConfigured(
             f"--reload takes one process; --processes is {options.processes}: add --processes 1."

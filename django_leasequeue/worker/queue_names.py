@@ -1,4 +1,4 @@
-"""The queues that a worker claims from, and the statements that read them every few seconds.
+"""The queues that a worker claims from: read every few seconds, and its own limits of their jobs.
 
 By a pattern a worker of tasks takes the queues that hold tasks: other queues have their own consumers.
 """
@@ -8,18 +8,20 @@ from __future__ import annotations
 import math
 import random
 import time
-from collections.abc import Collection, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 
-from ..engine import arrays
+from ..engine import LeasedJob, arrays
 from ..engine.leases.claim import MAX_QUEUES as MAX_CLAIM_QUEUES
+from ..engine.leases.floor import ClaimCursor
 from ..engine.operation import Statements, operation
 from ..engine.queues import routing
 from ..engine.queues.presets import of_backends
 from ..engine.queues.queues import make_declared
 from ..exceptions import QueueNotFound
 from .link import DatabaseLink
-from .patterns import QueueChoice, like
+from .patterns import QueueChoice, best, like
 from .state import WorkerState
 
 #: Seconds between readings of the list of queues.
@@ -49,10 +51,7 @@ class QueueNames:
         self.ids: list[int] = []
 
     def refresh(self) -> bool:
-        """Read the list again if it is some seconds old or may miss a queue made without a notification.
-
-        Return whether it was read.
-        """
+        """Read the list again if it is some seconds old or may miss a new queue; return whether it was read."""
         now = time.monotonic()
         if now - self.read_at < REREAD and not self.unheard:
             return False
@@ -127,3 +126,63 @@ def make_queues(project: str, names: Sequence[str], using: str | None = None) ->
     for name in names:
         with suppress(QueueNotFound):
             yield from make_declared(project, name, using=using)
+
+
+class QueueLimits:
+    """Tells the fetcher how many jobs of limited queues it may claim. For its thread.
+
+    A queue at its limit is left out of claims, so that no turn of it is taken, and other workers have its jobs.
+    """
+
+    def __init__(self, state: WorkerState, cursor: ClaimCursor) -> None:
+        self._state, self._cursor = state, cursor
+        self._limits = state.options.limits
+        #: The queues of which the last claims brought all that their limits allowed.
+        self.capped: frozenset[str] = frozenset()
+        self._capped_before = self.capped
+
+    def begin(self) -> None:
+        """Begin to claim from every queue."""
+        self.capped = frozenset()
+        self._cursor.cut = False  # of the last claim: if every queue is at its limit there is none
+
+    def open(self, names: Sequence[str]) -> tuple[list[str], dict[str, int]]:
+        """Return the queues that are not at their limit, and how many jobs of limited ones may be claimed."""
+        room = self._room(names)
+        self._cap(name for name, most in room.items() if not most)
+        return [name for name in names if room.get(name) != 0], room
+
+    def note(self, room: dict[str, int], jobs: Sequence[LeasedJob]) -> None:
+        """Note what a claim brought that had so much room."""
+        if room:
+            came = Counter(job.queue for job in jobs)
+            self._cap(name for name, most in room.items() if came[name] >= most)
+
+    def sleep(self, seconds: float) -> bool:
+        """Sleep until a wake, which the end of each job is too while a queue is capped; return whether one came."""
+        alarm = self._state.buffer.fetcher
+        return alarm.doze(seconds, self._freed) if self.capped else alarm.wait(seconds)
+
+    def _freed(self) -> bool:
+        """Return whether one of the capped queues has room again, or the worker stops."""
+        return self._state.draining.is_set() or any(self._room(self.capped).values())
+
+    def open_ids(self, queues: QueueNames) -> list[int]:
+        """Return the ids of the queues that are not capped; if these have changed, what is due is read again."""
+        if self.capped != self._capped_before:
+            self._capped_before, self._state.due_changed = self.capped, True
+        return [queue_id for queue_id, name in zip(queues.ids, queues.names, strict=True) if name not in self.capped]
+
+    def _cap(self, names: Iterable[str]) -> None:
+        self.capped |= frozenset(names)
+        self._cursor.skip(self.capped)
+
+    def _room(self, names: Iterable[str]) -> dict[str, int]:
+        """Return the limits of the limited queues without the jobs that are held or run."""
+        limits = {name: self._limits[entry] for name in names if (entry := best(name, self._limits)) is not None}
+        if not limits:
+            return {}
+        # A run whose lease was lost is not held any more, and goes on until it heeds that.
+        jobs = [*list(self._state.held.values()), *(control.job for control, _ in self._state.running())]
+        taken = Counter({(job.seq, job.token): job.queue for job in jobs}.values())
+        return {name: max(0, limit - taken[name]) for name, limit in limits.items()}

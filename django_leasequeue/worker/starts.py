@@ -121,7 +121,10 @@ class RatedStarts:
         self.room = 0 if self._no_share else max(0, min(most, idle + self._soon()))
         self._no_thread = bool(due) and not (self.room or self._no_share) and most > 0
         if self._no_thread and waiting:
-            self._hold()
+            if self._async:
+                self._coroutines.paused = True
+            else:
+                self._state.buffer.pause()
         elif not (due and self.room):
             self._let_go()
         return due if self.room else []
@@ -149,12 +152,6 @@ class RatedStarts:
         self._state.buffer.resume()
         if self._coroutines.paused:
             self._coroutines.resume()
-
-    def _hold(self) -> None:
-        if self._async:
-            self._coroutines.paused = True
-        else:
-            self._state.buffer.pause()
 
     def _free_and_waiting(self) -> tuple[int, int]:
         """Return how many jobs of rates could start now, and how many other jobs wait for those threads."""

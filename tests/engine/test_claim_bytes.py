@@ -12,7 +12,7 @@ from django_leasequeue import engine
 from django_leasequeue.engine import Failure, LeasedJob, NewJob, Release
 from django_leasequeue.engine.clock import Clock
 from django_leasequeue.engine.dead.action import edit_and_retry
-from django_leasequeue.engine.leases.loading import MAX_CLAIM_BYTES
+from django_leasequeue.engine.leases.settle import MAX_CLAIM_BYTES
 from django_leasequeue.enums import JobFlag
 from django_leasequeue.models import LiveJob, Ready
 from django_leasequeue.sql import statement

@@ -57,7 +57,7 @@ READ = {
     "queue_list": ("engine.queues.queues.QueueLine", 0, None),
     "queue_rest": ("metrics.figures.Rest", 0, None),
     "queue_state": ("engine.queues.stats.Waiting", 1, None),
-    "queue_writers": ("engine.queues.writers.Writer", 0, None),
+    "queue_writers": ("engine.queues.queues.Writer", 0, None),
     "recurring_due": ("reaper.recurring._Line", 0, None),
     "recurring_take": ("reaper.ticks.DueTask", 1, None),
     "remove": ("engine.jobs.remove.Removed", 0, None),

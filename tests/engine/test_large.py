@@ -22,7 +22,7 @@ from django_leasequeue.engine.jobs.cancel import cancel
 from django_leasequeue.engine.jobs.enqueue import enqueue_staged
 from django_leasequeue.engine.jobs.read import list_jobs
 from django_leasequeue.engine.jobs.remove import purge
-from django_leasequeue.engine.leases import loading
+from django_leasequeue.engine.leases import settle
 from django_leasequeue.engine.payloads import link_steps
 from django_leasequeue.engine.store import MARK, Reference, StoredPart, is_reference
 from django_leasequeue.engine.topics import log, messages
@@ -166,7 +166,7 @@ def test_pages_are_cut_where_large_payloads_make_them_too_long(monkeypatch: pyte
 
 
 def test_a_claim_gives_no_more_than_fits_and_the_rest_comes_next(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loading, "MAX_CLAIM_BYTES", 3 * len(BIG))
+    monkeypatch.setattr(settle, "MAX_CLAIM_BYTES", 3 * len(BIG))
     enqueue(*[NewJob(BIG) for _ in range(5)])
     sizes = [len(jobs) for jobs in iter(lambda: claim(5), [])]
     assert (sizes, counts()["leased"]) == ([2, 2, 1], 5)

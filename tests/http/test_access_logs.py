@@ -13,7 +13,7 @@ from gunicorn.config import Config
 from gunicorn.glogging import Logger
 from uvicorn.logging import AccessFormatter
 
-from django_leasequeue.http.access_logs import redact_access_logs
+from django_leasequeue.conf.loglines import redact_access_logs
 
 TARGET = "/v0/topics/work/work?node=a&token=lqk_abc_s3cret&max=2"
 SHOWN = "/v0/topics/work/work?node=a&token=[redacted]&max=2"

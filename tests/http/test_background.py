@@ -10,7 +10,7 @@ import pytest
 
 from django_leasequeue.engine import AsyncConnectionExecutor, Operation
 from django_leasequeue.engine.leases.cohort import Claimer
-from django_leasequeue.engine.pool import close_pools, connect, pool
+from django_leasequeue.engine.pool import borrow, close_pools, connect
 from django_leasequeue.engine.topics.topics import look
 from django_leasequeue.http.streaming import finish_background
 from django_leasequeue.http.topics import leases, reading, watching
@@ -31,7 +31,7 @@ class Doomed(RequestRunner):
         self.left = after
 
     async def run(self, operation: Operation[Any]) -> Any:
-        async with (await pool(self.using)).connection() as connection:
+        async with borrow(self.using) as connection:
             if self.left == 0:
                 await asyncio.to_thread(_end, connection.info.backend_pid)
             value = await AsyncConnectionExecutor(connection).run(operation)

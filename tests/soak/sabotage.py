@@ -125,8 +125,7 @@ SABOTAGES = (
         ("queue/request.py", "ticket.bind(receipt.seq)", "ticket.bind(receipt.seq - 1)"),
         ("queue/request.py", "if receipt.created_at is not None and row.", "if row.created_at is None and row.")),
     _sabotage("a log is read beyond what has committed", QUIET,
-        *((f"sql/topics/{name}.sql", "WHEN durable.mark <= durable.oldest THEN", "WHEN true THEN")
-          for name in ("topic_read", "topic_seal"))),
+        ("sql/parts/sealing.sql", "WHEN durable.mark <= durable.oldest THEN", "WHEN true THEN")),
     _sabotage("a page of a log begins with the last record of the one before", QUIET,
         ("sql/topics/topic_read.sql", "o.seq > %(after)s::bigint", "o.seq >= %(after)s::bigint")),
     _sabotage("the event stream is read beyond transactions that go on", ("transaction held open",),

@@ -23,7 +23,7 @@ from django_leasequeue.spark import bronze, inventory, pipeline, report
 from django_leasequeue.spark.advice import Links, actions, change, lasted, when
 from django_leasequeue.spark.layout import FORMATS, Lake
 from django_leasequeue.spark.page import budget, html, tones
-from django_leasequeue.sql.epoch import waiting_text
+from django_leasequeue.sql.log_notes import waiting_text
 from tests.spark import gold
 from tests.spark.conftest import plan
 from tests.spark.helpers import SCHEMA, History, at

@@ -7,8 +7,7 @@ import pytest
 
 from django_leasequeue.engine import Failure
 from django_leasequeue.engine.dead.filter import from_query
-from django_leasequeue.engine.dead.redaction import hide_secrets, hides
-from django_leasequeue.engine.secrets import is_secret, scrub
+from django_leasequeue.engine.dead.redaction import hide_secrets, hides, is_secret, scrub
 from django_leasequeue.exceptions import InvalidOption
 from tests.tasks import samples
 

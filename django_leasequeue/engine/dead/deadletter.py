@@ -53,10 +53,7 @@ def retire_steps(
     node: str | None = None,
     tokens: Sequence[int] = (),
 ) -> Statements[list[int]]:
-    """Dead-letter jobs of one queue: in place, or to its dead-letter topic, made as a log if missing.
-
-    They return the seqs of the jobs that went: one that another session took meanwhile is left alone.
-    """
+    """Dead-letter jobs of one queue, in place or to its dead-letter topic (made if missing); return those that went."""
     gone: list[_Gone] = []
     if dead_letter == DEAD_LETTER_SELF:
         for start in range(0, len(seqs), ROUND):

@@ -1,7 +1,4 @@
-"""The filter of dead letters: one frozen object behind the admin, the command and the HTTP API.
-
-It is read from a query string and written as one: an address, a saved filter and a bulk operation are the same words.
-"""
+"""The filter of dead letters: one frozen object behind the admin, the command and the HTTP API."""
 
 from __future__ import annotations
 

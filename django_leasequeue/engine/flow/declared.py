@@ -91,10 +91,7 @@ def check_key(key: Any) -> str:
 
 @operation
 def set_limits(limits: Sequence[LimitValues], *, project: str = "") -> Statements[int]:
-    """Change limits, also for the jobs that wait already: an operator's values, which the code's do not replace.
-
-    Return how many have changed. ``reset_limit`` gives one back to the code.
-    """
+    """Set an operator's values, which the code's do not replace, also for waiting jobs; return how many changed."""
     check_place(project)
     check_list(limits, "the limits")
     yield BEGIN, {}
@@ -131,10 +128,7 @@ class GivenBack(NamedTuple):
 
 @operation
 def reset_limit(name: str, *, project: str = "") -> Statements[GivenBack | None]:
-    """Give a limit back to the code: the values of its newest call count at once, also for the jobs that wait already.
-
-    Return ``None`` if no operator had set it.
-    """
+    """Give a limit back to the code, also for jobs that wait already; ``None``: no operator had set it."""
     check_place(project)
     check_text(name, "the name of a limit", MAX_NAME_BYTES)
     yield BEGIN, {}

@@ -306,10 +306,7 @@ def _staged(row: tuple[Any, ...]) -> tuple[list[int], str, dict[str, Any]]:
 def enqueue_staged(
     parts: Sequence[str], low: int, high: int, *, project: str = "", origin: str | None = None
 ) -> Statements[int]:
-    """Add the jobs of a range of the stage to their queues. A key that is taken adds nothing.
-
-    The rows stay where they are: the caller forgets them with the transaction, or after it.
-    """
+    """Add the jobs of a range of the stage to their queues, but for taken keys; the caller removes the rows."""
     place = {"parts": "{" + ",".join(parts) + "}", "low": low, "high": high}
     rows = yield "stage_jobs", {**place, "ids": None}
     absent = dict.fromkeys(("origins", "delays", "flows", "id_ends", "tagged"), arrays.EMPTY)

@@ -126,8 +126,9 @@ def payloads(jobs: Sequence[NewJob]) -> tuple[list[str | None], list[str | None]
         noted = noted_of(job)
         meta = None if noted is None else codec.dumps(noted, "meta")
         # A character is at most four bytes: only a text near the limit has to be encoded to be measured.
-        size = len(data or "") + len(meta or "") + len(job.body or b"")
-        if size * 4 > limit and (size > limit or _bytes(data) + _bytes(meta) + len(job.body or b"") > limit):
+        body = len(job.body or b"")
+        size = len(data or "") + len(meta or "") + body
+        if size * 4 > limit and body + sum(len(text.encode()) for text in (data, meta) if text) > limit:
             raise payload_too_large(limit)
         datas.append(data)
         metas.append(meta)
@@ -156,10 +157,6 @@ def payload_too_large(limit: int) -> PayloadTooLarge:
         f"A payload of more than {limit} bytes was refused. Keep large data elsewhere and enqueue a reference,"
         " or raise LEASEQUEUE['MAX_PAYLOAD_BYTES']; LEASEQUEUE['LARGE'] puts it into a storage."
     )
-
-
-def _bytes(text: str | None) -> int:
-    return len(text.encode()) if text else 0
 
 
 def _column(jobs: Sequence[NewJob], name: str, literal: Any) -> str:

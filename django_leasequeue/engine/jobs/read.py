@@ -232,11 +232,7 @@ def tagged_jobs(
     below: int | None = None,
     size: int = 50,
 ) -> Statements[tuple[list[TaggedJob], int | None]]:
-    """Return a page of the jobs that have all of these tags, the newest first, and ``below`` of the next page.
-
-    At the end ``below`` is ``None``. A page looks at 1,000 jobs with these tags: with a queue or a state it may be
-    short, and have a next.
-    """
+    """Return a page of the jobs with all of these tags, the newest first, and ``below`` of the next page, if any."""
     from ...enums import JobStatus
 
     check_tags(tags)

@@ -121,10 +121,7 @@ def status(
 
 
 def complete_steps(found: Status) -> Statements[Status]:
-    """Read the result that a status left behind, from a storage if it stands there.
-
-    A binary one comes in slices, which keep each statement short and its memory small.
-    """
+    """Read the result that a status left behind, from a storage if it stands there."""
     if found.result_json is None and found.result_size is not None:
         rows = yield "result_json", {"seq": found.seq}
         found = found._replace(result_json=only(rows))

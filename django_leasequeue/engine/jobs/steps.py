@@ -331,10 +331,7 @@ def record_step(lease: Lease, name: str, value: str) -> Statements[RecordedStep]
 def suspend_job(
     lease: Lease, name: str, *, event: str | None = None, delay_ms: int | None = None, until: datetime | None = None
 ) -> Statements[Waited]:
-    """Let a leased job sleep or wait for an event: it is given back, and claimed again when that is over.
-
-    Call ``wake_waiting`` when this has committed and it waits for an event.
-    """
+    """Give a leased job back until a time or an event; after the commit of a wait call ``wake_waiting``."""
     check_step_name(name)
     yield BEGIN, {}
     place = yield from _place(lease, name)

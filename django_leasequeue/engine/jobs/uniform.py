@@ -122,20 +122,8 @@ def uniform_steps(
     ``ids`` the jobs' keys, or with ``generated`` the ends of those that are made of their numbers (``make_id``).
     """
     project, queue = place
-    rows = yield (
-        "bulk_uniform",
-        {
-            "project": project,
-            "queue": queue,
-            "size": len(datas),
-            "held": held,
-            "name": shared.name,
-            "priority": shared.priority,
-            "tagged": shared.tagged,
-            "ttl": shared.ttl,
-            "max_deliveries": shared.max_deliveries,
-        },
-    )
+    asked = {"project": project, "queue": queue, "size": len(datas), "held": held, **shared._asdict()}
+    rows = yield "bulk_uniform", asked
     if not rows:
         return None
     ((queue_id, seqs, now, rank, expires_at, _),) = rows

@@ -6,18 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypedDict, Unpack
 
-from ...exceptions import (
-    InvalidOption,
-    NotAQueue,
-    QueueNotFound,
-)
+from ...exceptions import InvalidOption, NotAQueue, QueueNotFound
 from .. import arrays, limits, payloads
 from ..dead import deadletter
 from ..flow.advance import NOTHING, Advanced, advance_steps, return_steps
 from ..operation import BEGIN, LOOK, Statements, only, operation
 from ..rows import LeasedJob
 from .floor import NO_FLOORS, TURNS, ClaimCursor, QueueLook
-from .loading import MAX_CLAIM_BYTES, load_steps
+from .settle import MAX_CLAIM_BYTES, load_steps
 from .sweep import recover_steps
 
 MAX_QUEUES = 100

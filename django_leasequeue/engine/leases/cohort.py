@@ -168,10 +168,7 @@ def deal(
 
 @operation
 def join(queue_id: int, jitter_ms: int, claimers: Sequence[Claimer]) -> Statements[Joined]:
-    """Join the cohort of a queue, or open one.
-
-    Wait until its window closes; then ``take`` what was dealt, or, if nobody dealt yet, ``deal_cohort``; or ``leave``.
-    """
+    """Join or open the cohort of a queue; when its window closes ``take``, else ``deal_cohort``; or ``leave``."""
     asked = {"queue": queue_id, "jitter_ms": jitter_ms, **_columns(_check(claimers))}
     ((waiters, wait_ms),) = yield "cohort_join", asked
     return Joined(list(waiters), max(wait_ms, 0.0))

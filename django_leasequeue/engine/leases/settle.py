@@ -1,16 +1,24 @@
-"""Releasing and extending leases, with the checks and outcomes that all settling calls share."""
+"""Releasing and extending leases, the checks and outcomes of all settling calls, and payloads from a storage."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from ...enums import JobState
-from ...exceptions import BatchTooLarge, InvalidOption
-from .. import arrays, limits
+from ...exceptions import (
+    BatchTooLarge,
+    InvalidOption,
+    LargePayloadLost,
+    LargeStorageError,
+    LeaseQueueError,
+    PayloadAway,
+)
+from .. import arrays, limits, payloads
 from ..dead.deadletter import announce_dead, retire_home_steps
 from ..operation import Statements, operation
-from ..rows import Ending, Failure, Outcome, Release, Released, Settled
+from ..rows import Ending, Failure, LeasedJob, Outcome, Release, Released, Settled
 
 #: Characters of a traceback, of a message, of a type or fingerprint that are kept.
 MAX_TRACEBACK, MAX_MESSAGE, MAX_TYPE = 16_384, 1_024, 256
@@ -52,10 +60,7 @@ def scope_parameters(tokens: dict[int, int | None], scope: Scope, seqs: Sequence
 def outcome_steps(
     tokens: dict[int, int | None], settled: set[int], scope: Scope, held: Outcome = Outcome.NOT_HELD
 ) -> Statements[dict[int, Outcome]]:
-    """Return the outcome of every job; ask the database only if some were refused.
-
-    ``held`` is said of those that this holder has by now, in time.
-    """
+    """Return the outcome of every job (``held``: of those held by now); ask the database only if some were refused."""
     outcomes = dict.fromkeys(tokens, Outcome.OK)
     if len(settled) == len(tokens):
         return outcomes
@@ -147,13 +152,13 @@ def release(
     ttls = {seq: None if item.dead_ttl_ms is None else check_ttl(item.dead_ttl_ms) for seq, item in unique.items()}
     tokens = yield from token_steps(asked, scope)
     ordered = [item for seq, item in sorted(unique.items()) if tokens[seq] is not None]
-    seqs = [item.seq for item in ordered]
+    seqs, suspects = [item.seq for item in ordered], arrays.integers(item.seq for item in ordered if item.suspect)
     params = {
         **scope_parameters(tokens, scope, seqs),
         "unstarted": unstarted or suspended,
         "suspended": suspended,
         "keeping": arrays.integers(keeping),
-        "suspects": _suspects(ordered),
+        "suspects": None if all(item.suspect is None for item in ordered) else suspects,
         "delays": arrays.optional([delays[seq] for seq in seqs]),
         "rans": arrays.optional([rans[seq] for seq in seqs]),
         "ttls": arrays.optional([ttls[seq] for seq in seqs]),
@@ -173,12 +178,6 @@ def release(
     for queue_id, held in used_up.items():
         yield from retire_home_steps(queue_id, list(held), node, list(held.values()))
     return Settled((yield from outcome_steps(asked, set(released), scope)), released=released)
-
-
-def _suspects(releases: Sequence[Release]) -> str | None:
-    if all(item.suspect is None for item in releases):
-        return None
-    return arrays.integers([item.seq for item in releases if item.suspect])
 
 
 @operation
@@ -234,3 +233,55 @@ def tokens_of(seqs: Sequence[int], tokens: Sequence[int] | None) -> dict[int, in
     if len(limits.check_list(tokens, "the tokens")) != len(seqs):
         raise InvalidOption(f"there must be one token per seq in tokens; there are {len(tokens)} for {len(seqs)}.")
     return dict(zip(seqs, map(limits.check_token, tokens), strict=True))
+
+
+logger = logging.getLogger("django_leasequeue")
+
+#: Bytes of payload in one answer; the first job always fits.
+MAX_CLAIM_BYTES = 16 * 1024 * 1024
+
+#: The type and the fingerprint of the failure of an attempt whose payload was lost.
+_LOST = f"{LargePayloadLost.__module__}.{LargePayloadLost.__qualname__}"
+
+
+def load_steps(jobs: Sequence[LeasedJob], node: str, project: str) -> Statements[list[LeasedJob]]:
+    """Return leased jobs with the payloads that stand in a storage, 16 MiB of these at most.
+
+    What is beyond that goes back at once, and what stands in a storage that is away after 10 s: neither counts
+    as a delivery. A payload that is lost is the failure of its job's attempt.
+    """
+    count = payloads.fitting(jobs, MAX_CLAIM_BYTES)
+    back = [Release(job.seq, job.token, 0) for job in jobs[count:]]
+    failed: list[Release] = []
+    loaded: list[LeasedJob] = []
+    away: LeaseQueueError | None = None
+    for job, found in zip(jobs, (yield from payloads.try_steps(jobs[:count])), strict=False):
+        if isinstance(found, LargePayloadLost):
+            failed.append(Release(job.seq, job.token, failure=Failure(_LOST, str(found), fingerprint=_LOST)))
+        elif isinstance(found, LeaseQueueError):
+            away = found
+            back.append(Release(job.seq, job.token, PayloadAway.back_after_ms))
+        else:
+            loaded.append(found)
+    if back:
+        yield from release(back, node, project=project, unstarted=True)
+    if failed:
+        yield from release(failed, node, project=project)
+    if away is not None and not loaded:
+        raise LargeStorageError(str(away), away)
+    return loaded
+
+
+@operation
+def load_hands(
+    hands: Sequence[Sequence[LeasedJob]], nodes: Sequence[str], *, project: str = ""
+) -> Statements[list[list[LeasedJob]]]:
+    """Return the jobs of several claimers with the payloads that stand in a storage; see ``load_steps``."""
+    loaded: list[list[LeasedJob]] = []
+    for jobs, node in zip(hands, nodes, strict=True):
+        try:
+            loaded.append((yield from load_steps(jobs, node, project)) if payloads.any_large(jobs) else list(jobs))
+        except LargeStorageError as error:
+            logger.warning("Jobs went back, their payloads cannot be read: %s", error)
+            loaded.append([])
+    return loaded

@@ -150,10 +150,7 @@ def expire_results(size: int = 1_000) -> Statements[int]:
 
 @operation
 def requeue_stale(queue: str, idle_ms: int, *, project: str = "") -> Statements[int]:
-    """Bring back the jobs of a queue whose leases have expired or were not renewed for ``idle_ms``.
-
-    When a lease was renewed last is told from its deadline and its own length.
-    """
+    """Bring back the jobs of a queue whose leases have expired or were not renewed for ``idle_ms``."""
     check_place(project, queue)
     check_integer(idle_ms, "idle_ms", 0, MAX_SPAN_MS)
     info = yield from require(project, queue)

@@ -20,9 +20,8 @@ from ..pool import connect
 from ..runner import ConnectionExecutor
 from . import routing
 from .presets import check_name, check_project
-from .queues import QueueInfo, find, require
+from .queues import QueueInfo, Writer, find, require, still_open, writer_steps
 from .stats import counts
-from .writers import Writer, still_open, writer_steps
 
 
 class Move(NamedTuple):

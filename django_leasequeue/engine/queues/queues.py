@@ -1,8 +1,8 @@
-"""Operations on queues themselves: make, find, change, delete."""
+"""Operations on queues themselves: make, find, change, delete; and the transactions that may still write to them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -11,11 +11,11 @@ from ... import conf
 from ...enums import QueueType
 from ...exceptions import InvalidOption, NotAQueue, QueueBusy, QueueConflict, QueueNotFound
 from .. import arrays, codec
+from ..clock import span
 from ..limits import MAX_QUEUE_BYTES, check_count, check_place, check_text
 from ..operation import BEGIN, END, LOOK, Statements, operation
 from . import presets, routing
 from .presets import Definition, define
-from .writers import still_open, writer_steps
 
 #: Jobs of one statement that removes those of a deleted queue, and finished ones that a deletion looks through at once.
 BATCH = 5_000
@@ -98,10 +98,7 @@ def make_declared(
 
 @operation
 def create(name: str, *, project: str = "", preset: str | None = None, **options: Any) -> Statements[bool]:
-    """Make a queue or log unless it is there, with these options over a preset's (``presets.PRESETS``) or the defaults.
-
-    Return whether it is new.
-    """
+    """Make a queue or log with these options over a preset's or the defaults; return whether it is new."""
     return (yield from make(project, name, preset, options))
 
 
@@ -151,10 +148,7 @@ def list_queues(
     type: str | None = None,
     size: int = 100,
 ) -> Statements[list[QueueLine]]:
-    """List queues by name: those behind ``after``, at most ``size`` (and never more than ``MAX_PAGE``).
-
-    ``prefixes``: only names that begin with one of them (those of an API key); empty for all.
-    """
+    """List queues by name behind ``after``, at most ``size``; ``prefixes``: only names that begin with one of them."""
     size = check_count(size, "size", conf.settings.MAX_PAGE, 1)
     check_place(project)
     check_text(after, "after", MAX_QUEUE_BYTES, 0)
@@ -274,3 +268,37 @@ def set_metadata(name: str, metadata: dict[str, Any], *, project: str = "") -> S
     rows = yield "queue_metadata", {"project": project, "name": name, "metadata": text}
     if not rows:
         raise QueueNotFound(name, project)
+
+
+class Writer(NamedTuple):
+    """An open transaction that has written jobs or is about to.
+
+    ``pid`` is ``None`` for a prepared transaction, ``name`` its name or the application of a session; ``seconds``: its
+    age, ``None`` where that is not visible.
+    """
+
+    transaction: str
+    pid: int | None
+    name: str
+    seconds: float | None
+
+    def __str__(self) -> str:
+        age = "" if self.seconds is None else f", open for {span(self.seconds)}"
+        if self.pid is None:
+            return f"the prepared transaction {self.name!r}{age}"
+        return f"pid {self.pid} ({self.name or 'no application_name'}{age})"
+
+
+def writer_steps(*, looking: bool = False, pause: float = 0.0) -> Statements[list[Writer]]:
+    """Find the writers, after ``pause`` seconds; with ``looking`` also who may only be about to write."""
+    return [Writer(*row) for row in (yield "queue_writers", {"looking": looking, "pause": pause})]
+
+
+def still_open(known: Collection[str], now: Iterable[Writer]) -> list[str]:
+    """Return which of the ``known`` transactions may still be open ``now``."""
+    sessions = {writer.transaction for writer in now if writer.pid is not None}
+    prepared = {writer.transaction for writer in now if writer.pid is None}
+    left = set(known) & (sessions | prepared)
+    if left != set(known):  # after a restart of the server a prepared one goes on under another name
+        left |= prepared
+    return sorted(left)

@@ -248,10 +248,7 @@ def read(
 
 @operation
 def note_timeline() -> Statements[bool]:
-    """Record the server's WAL position: a standby that has it cannot have lost earlier records.
-
-    Returns whether the rows of this database were copied into it: nothing is noted then, an epoch has to begin.
-    """
+    """Record the server's WAL position, which proves what a standby has; return whether the rows were copied here."""
     ((copied,),) = yield "timeline_note", {"first": False}
     if copied is None:
         if (yield from above_horizon()) is not None:

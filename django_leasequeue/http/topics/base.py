@@ -130,7 +130,7 @@ class TopicView(ApiView):
         return options
 
     async def look(self, topic: str, *, leases: bool = False) -> TopicLook:
-        found = await self.run(look(topic, project=self.project, leases=leases))
+        found = await self.runner.run(look(topic, project=self.project, leases=leases))
         _seen[self.runner.using, self.project, topic] = (found, time.monotonic())
         return found
 
@@ -177,7 +177,7 @@ class TopicView(ApiView):
             kept.counting = True
         try:
             began = time.monotonic()
-            found = await self.run(stats.counts(topic, project=self.project))
+            found = await self.runner.run(stats.counts(topic, project=self.project))
             took = time.monotonic() - began
         finally:
             if kept is not None:

@@ -190,7 +190,7 @@ class TopicItemView(TopicView):
         "getTopic", "Look at a topic", scopes=[READ], answers={200: TopicState}, errors={404: ["topic_not_found"]}
     )
     async def get(self, request: Request, topic: str) -> HttpResponse:
-        found = await self.run(state(topic, project=self.project))
+        found = await self.runner.run(state(topic, project=self.project))
         info, counts = found.info, found.counts
         next_seq = found.head_seq + 1
         answer: TopicState = {
@@ -220,9 +220,11 @@ class TopicItemView(TopicView):
     )
     async def put(self, request: Request, topic: str) -> HttpResponse:
         options = self.queue_options(await self.body(), topic)
-        while not (created := await self.run(engine.create(topic, project=self.project, preset="topics", **options))):
+        while not (
+            created := await self.runner.run(engine.create(topic, project=self.project, preset="topics", **options))
+        ):
             with suppress(QueueNotFound):  # deleted since: then it is made after all
-                await self.run(engine.configure(topic, project=self.project, preset="topics", **options))
+                await self.runner.run(engine.configure(topic, project=self.project, preset="topics", **options))
                 break
         self.forget(topic)
         answer = TopicCreated(topic=topic, created=created, config=to_config(options))
@@ -239,7 +241,7 @@ class TopicItemView(TopicView):
     async def delete(self, request: Request, topic: str) -> HttpResponse:
         if_empty = self.flag(_IF_EMPTY)
         try:
-            deleted = await self.run(engine.delete(topic, project=self.project, if_empty=if_empty))
+            deleted = await self.runner.run(engine.delete(topic, project=self.project, if_empty=if_empty))
         except InvalidOption as error:
             if not if_empty:
                 raise

@@ -47,10 +47,6 @@ SECOND_LOOK = 0.4
 LINGER = 1.0
 
 
-def _size(job: LeasedJob) -> int:
-    return len(job.data_json or "") + len(job.meta_json or "")
-
-
 class WorkHub:
     """The streams of one queue in this process."""
 
@@ -269,7 +265,7 @@ class WorkHub:
     ) -> None:
         outage.ends(self)
         wanted = given = 0
-        sizes = [[_size(job) for job in jobs] for jobs in hands]
+        sizes = [[len(job.data_json or "") + len(job.meta_json or "") for job in jobs] for jobs in hands]
         self._largest = max(self._largest // 2, 1_024, *chain(*sizes))
         # A hand that another job might not have fitted into says nothing of the queue.
         cut = any(sum(each) + self._largest > STREAM_BYTES for each in sizes)

@@ -15,7 +15,7 @@ from ...engine import Ending, LeasedJob, Operation, Outcome, Settled
 from ...engine.leases.claim import ClaimOptions, claim_steps
 from ...engine.leases.cohort import Claimer, deal_cohort, join, leave, take
 from ...engine.leases.finish import result_too_large
-from ...engine.leases.loading import load_hands
+from ...engine.leases.settle import load_hands
 from ...engine.limits import MAX_BATCH, MAX_DELAY_MS, MAX_LEASE_MS, MAX_SPAN_MS, MAX_TAG_BYTES, MIN_LEASE_MS
 from ...engine.payloads import result_limit
 from ...engine.topics.topics import TopicLook
@@ -136,13 +136,14 @@ class ClaimView(TopicView):
         options: ClaimOptions = {
             "lease_ms": lease_ms, "tag": tag, "aside": aside, "skip_coalesced": untagged, "strict": False
         }  # fmt: skip
-        jobs = await self.run(Operation(claim_steps, [topic], node, size, self.project, **options))
+        jobs = await self.runner.run(Operation(claim_steps, [topic], node, size, self.project, **options))
         if not jobs:
             found = await self.look(topic, leases=True)
             if found.claim_jitter_ms and untagged:
                 claimers = [Claimer(node, size, lease_ms)]
                 (jobs,) = await claim_together(self.runner, self.project, topic, found, claimers)
-        await self.check_claimed(jobs, node)
+        if not self.access.may_claim(jobs):
+            await self.refuse_tasks(jobs, node)
         count = len(jobs)
         figures = await self.figures(
             topic, ready=-count, in_flight=count, recount=any(aside), drained=untagged and count < size
@@ -201,7 +202,7 @@ class Extended(OfTopic):
 class SettleView(TopicView):
     async def settle(self, topic: str, work: Operation[Settled], *, durably: bool = False) -> tuple[Settled, float]:
         """Run a settle operation; where nothing was settled, raise if the topic is missing or a log."""
-        settled, fsync_ms = await self.run_durably(topic, work) if durably else (await self.run(work), 0.0)
+        settled, fsync_ms = await self.run_durably(topic, work) if durably else (await self.runner.run(work), 0.0)
         if not settled.ok:
             await self.look(topic, leases=True)
         return settled, fsync_ms

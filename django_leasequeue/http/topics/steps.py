@@ -51,7 +51,7 @@ class LeasedJobView(TopicView):
     async def held(self, topic: str, operation: Operation[T]) -> T:
         """Run an operation under a lease; where that is lost, raise if the topic is missing or a log."""
         try:
-            return await self.run(operation)
+            return await self.runner.run(operation)
         except LeaseLost:
             await self.look(topic, leases=True)
             raise
@@ -219,7 +219,7 @@ class SuspendView(LeasedJobView):
         if waited.value is None:
             content["left_ms"] = max(waited.left_ms, 0)
             if event is not None:
-                await self.run(job_steps.wake_waiting([seq]))
+                await self.runner.run(job_steps.wake_waiting([seq]))
         elif event is not None:
             found = codec.loads(waited.value)
             came = isinstance(found, dict) and "payload" in found

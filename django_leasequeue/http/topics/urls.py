@@ -6,7 +6,7 @@ What else begins with that prefix stands before them: these answer 404 to every 
 from django.urls import path, register_converter
 from django.urls.converters import StringConverter
 
-from ..access_logs import redact_access_logs
+from ...conf.loglines import redact_access_logs
 from ..views import not_found
 from .catalog import TopicsView
 from .leases import AckView, ClaimView, ExtendView, NackView

@@ -80,7 +80,7 @@ class TriageView(ReadView):
 
     async def letter(self, seq: str, *, payload: bool) -> DeadRow:
         number = seq_of(seq) or 0
-        rows = await self.run(dead_rows([min(number, 2**63 - 1)], payload=payload)) if number else []
+        rows = await self.runner.run(dead_rows([min(number, 2**63 - 1)], payload=payload)) if number else []
         if not rows or rows[0].project != self.project or not self.access.sees(rows[0].queue):
             message = f"There is no dead letter {seq[:80]}: it was retried, discarded, or never was."
             raise ApiError(404, "not_found", message)
@@ -213,7 +213,7 @@ class DeadLettersView(TriageView):
     )
     async def get(self, request: Request) -> HttpResponse:
         size, payload = self.number(_PAGE_SIZE), self.flag(_WITH_PAYLOAD)
-        found = await self.run(dead_page(self.wanted(), after=self.cursor, size=size, payload=payload))
+        found = await self.runner.run(dead_page(self.wanted(), after=self.cursor, size=size, payload=payload))
         rows = [export.row(row, values=True) for row in found.rows]
         return self.answer(shown(DeadLetters, found, dead_letters=rows, next_cursor=found.next))
 
@@ -230,7 +230,7 @@ class DeadLetterGroupsView(TriageView):
     )
     async def get(self, request: Request) -> HttpResponse:
         size = self.number(_GROUPS_PAGE)
-        found = await self.run(dead_groups(self.wanted(), after=self.cursor, size=size))
+        found = await self.runner.run(dead_groups(self.wanted(), after=self.cursor, size=size))
         groups = [shown(DeadGroup, group) for group in found.groups]
         return self.answer(shown(DeadGroups, found, groups=groups, next_cursor=found.next))
 

@@ -91,7 +91,7 @@ class JobsView(TriageView):
         search = tagged_jobs(
             tags, project=self.project, queue=queue, prefixes=prefixes, state=state, below=below, size=size
         )
-        jobs, below = await self.run(steady(search, bitmaps=True))
+        jobs, below = await self.runner.run(steady(search, bitmaps=True))
         cursor = None if below is None else encode_cursor(below)
         return self.answer({"jobs": [shown(JobRow, job) for job in jobs], "next_cursor": cursor})
 
@@ -170,7 +170,7 @@ class WorkflowView(ReadView):
         size = self.number(_WORKFLOW_PAGE)
         (after,) = decode_cursor(self.cursor, (int,)) or [0]
         found = await self._find(workflow)
-        nodes = await self.run(engine.workflow_nodes(found.id, after=after, size=size, results=False))
+        nodes = await self.runner.run(engine.workflow_nodes(found.id, after=after, size=size, results=False))
         jobs = [shown(WorkflowJob, node, parents=node.parents or []) for node in nodes]
         cursor = encode_cursor(nodes[-1].seq) if len(nodes) == size else None
         said = {"workflow": workflow.lower(), "state": found.label, "jobs": jobs, "next_cursor": cursor}
@@ -182,10 +182,10 @@ class WorkflowView(ReadView):
         except ValueError:
             found = None
         else:
-            found = await self.run(engine.get_workflow(uid, project=self.project))
+            found = await self.runner.run(engine.get_workflow(uid, project=self.project))
         # What is in another tenant's or another key's topics is not there for this one.
         if found is not None and self.access.prefixes:
-            queues = await self.run(workflow_queues(found.id))
+            queues = await self.runner.run(workflow_queues(found.id))
             if not all(queue is not None and self.access.sees(queue) for queue in queues):
                 found = None
         if found is None:
@@ -209,7 +209,7 @@ class LimitsView(ReadView):
             raise ApiError(403, "forbidden", "A key with prefixes may not read the limits: ask for one without.")
         size = self.number(_LIMITS_PAGE)
         (after,) = decode_cursor(self.cursor, (str,)) or [""]
-        found = await self.run(list_limits(project=self.project, after=(self.project, after), size=size))
+        found = await self.runner.run(list_limits(project=self.project, after=(self.project, after), size=size))
         rows = []
         for line in found:
             capped = line.keys > MAX_KEYS or max(line.waiting, line.taken) > CAP

@@ -54,7 +54,7 @@ class PausedTasksView(ReadView):
     @endpoint("listPausedTasks", "List paused tasks", tag="tasks", scopes=[READ], answers={200: PausedTasks})
     async def get(self, request: Request) -> HttpResponse:
         _check(self)
-        found = await self.run(list_paused(self.project))
+        found = await self.runner.run(list_paused(self.project))
         return self.answer({"paused_tasks": [shown(PausedRow, each) for each in found]})
 
 

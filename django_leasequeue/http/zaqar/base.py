@@ -115,10 +115,7 @@ def endpoint(
     client: bool = False,
     **said: Any,
 ) -> Callable[[F], F]:
-    """Say all of one operation of this API, see ``schema.endpoint``; ``client``: ``Client-ID`` must be sent.
-
-    ``needs``: names of the query that must be there.
-    """
+    """Say all of one operation (``schema.endpoint``): it ``needs`` names of the query, the ``client`` an id."""
     shapes = {
         status: kind if kind is None or isinstance(kind, dict) else schema_of(kind) for status, kind in answers.items()
     }
@@ -229,7 +226,7 @@ class ZaqarView(ApiView):
 
     async def find(self, name: str) -> QueueInfo | None:
         """Return the queue, or ``None``; a log is no queue of this API."""
-        info = await self.run(engine.get(name, project=self.project))
+        info = await self.runner.run(engine.get(name, project=self.project))
         return info if info is not None and info.type == "queue" else None
 
     def empty(self, status: int = 204, headers: Mapping[str, str] = {}) -> HttpResponse:

@@ -72,7 +72,7 @@ class HealthView(ZaqarView):
     async def get(self, request: Request) -> HttpResponse:
         """Ask the database."""
         try:
-            await self.run(engine.get("health"))
+            await self.runner.run(engine.get("health"))
         except Exception as error:
             message = "The storage could not be reached."
             raise Refused(503, "Service temporarily unavailable", message, headers=RETRY) from error

@@ -108,7 +108,11 @@ class MessagesView(ZaqarView):
         where = {"Content-Location": request.get_full_path()}
         if "ids" in request.GET:
             numbers = self._ids(request, info)
-            if info is None or not numbers or not (found := await self.run(store.get_messages(info.id, numbers))):
+            if (
+                info is None
+                or not numbers
+                or not (found := await self.runner.run(store.get_messages(info.id, numbers)))
+            ):
                 return self.empty()
             return json_response([show(message, info, self.access) for message in found], headers=where)
         size = self.page(self.limits.MAX_MESSAGES_PER_PAGE)
@@ -120,7 +124,9 @@ class MessagesView(ZaqarView):
         if after is None:  # nothing comes after a place that is none
             return self.empty()
         without = None if echo else self.client
-        found = await self.run(store.list_messages(info.id, after=after, size=size, without=without, leased=leased))
+        found = await self.runner.run(
+            store.list_messages(info.id, after=after, size=size, without=without, leased=leased)
+        )
         if not found:
             return self.empty()
         kept = {"limit": str(size), "echo": str(echo).lower(), "include_claimed": str(leased).lower()}
@@ -151,7 +157,9 @@ class MessagesView(ZaqarView):
                 raise bad("The field 'body' of a message is missing.")
             jobs.append(NewJob(data=entry["body"], ttl_ms=MESSAGE_TTL.milliseconds(entry)))
         info = await self.queue(queue)
-        answers = await self.run(engine.enqueue(queue, jobs, project=self.project, origin=self.client, create=False))
+        answers = await self.runner.run(
+            engine.enqueue(queue, jobs, project=self.project, origin=self.client, create=False)
+        )
         seqs = [answer.seq for answer in answers]
         posted = Posted(resources=[message_path(queue, info.id, seq) for seq in seqs], partial=False)
         ids = ",".join(encode_id("message", info.id, seq) for seq in seqs)
@@ -172,7 +180,7 @@ class MessagesView(ZaqarView):
         info = await self.find(queue)
         numbers = self._ids(request, info)
         if info is not None and numbers:
-            await self.run(store.delete_messages(info.id, numbers))
+            await self.runner.run(store.delete_messages(info.id, numbers))
         return self.empty()
 
 
@@ -182,7 +190,7 @@ class MessageView(ZaqarView):
         """Return one message, also a claimed one and the client's own."""
         info = await self.queue(queue)
         seq = decode_id("message", info.id, message)
-        found = [] if seq is None else await self.run(store.get_messages(info.id, [seq]))
+        found = [] if seq is None else await self.runner.run(store.get_messages(info.id, [seq]))
         if not found:
             raise missing("There is no such message.")
         return json_response(show(found[0], info, self.access), headers={"Content-Location": request.get_full_path()})
@@ -203,20 +211,20 @@ class MessageView(ZaqarView):
         if "claim_id" in request.GET:
             return await self._delete_claimed(request, info, seq)
         require(self.access, frozenset({DELETE}))
-        gone = await self.run(store.delete_messages(info.id, [seq]))
-        left = [] if gone else await self.run(store.get_messages(info.id, [seq]))
+        gone = await self.runner.run(store.delete_messages(info.id, [seq]))
+        left = [] if gone else await self.runner.run(store.get_messages(info.id, [seq]))
         if left:
             raise forbidden(UNDELETED, "The message is claimed; name its claim to delete it: ?claim_id=ID")
         return self.empty()
 
     async def _delete_claimed(self, request: Request, queue: QueueInfo, seq: int) -> HttpResponse:
         claim = decode_id("claim", queue.id, request.GET["claim_id"])
-        live = None if claim is None else await self.run(store.get_claim(queue.id, claim))
+        live = None if claim is None else await self.runner.run(store.get_claim(queue.id, claim))
         if live is not None:
             ending = engine.finish([Ending(seq, live.id)], live.node, project=self.project, queue=queue.name)
-            if (await self.run(ending)).outcomes[seq] is Outcome.OK:
+            if (await self.runner.run(ending)).outcomes[seq] is Outcome.OK:
                 return self.empty()
-        found = await self.run(store.get_messages(queue.id, [seq]))
+        found = await self.runner.run(store.get_messages(queue.id, [seq]))
         if not found:
             return self.empty()
         if live is None:
@@ -257,16 +265,17 @@ class ClaimsView(ZaqarView):
             return self.empty()
         node = self.client or NO_CLIENT
         claim = engine.claim(queue, node, size, project=self.project, lease_ms=lease_ms, grace_ms=grace_ms)
-        jobs = await self.run(claim)
+        jobs = await self.runner.run(claim)
         if not jobs:
             return self.empty()
-        await self.check_claimed(jobs, node)
+        if not self.access.may_claim(jobs):
+            await self.refuse_tasks(jobs, node)
         held = jobs[0].token
         # One round of a claim call makes one claim row; what a second round added is given back rather than split.
         extra = [job for job in jobs if job.token != held]
         if extra:
-            await self.run(engine.nack([job.seq for job in extra], node, project=self.project))
-        live = await self.run(store.get_claim(info.id, held))
+            await self.runner.run(engine.nack([job.seq for job in extra], node, project=self.project))
+        live = await self.runner.run(store.get_claim(info.id, held))
         if live is None:
             return self.empty()
         messages = [show(message, info, self.access, held) for message in live.messages]
@@ -277,7 +286,7 @@ class ClaimView(ZaqarView):
     async def _live(self, queue: str, claim: str) -> tuple[QueueInfo, LiveClaim]:
         info = await self.queue(queue)
         number = decode_id("claim", info.id, claim)
-        live = None if number is None else await self.run(store.get_claim(info.id, number))
+        live = None if number is None else await self.runner.run(store.get_claim(info.id, number))
         if live is None:
             raise missing("The claim does not exist or has expired.")
         return info, live
@@ -298,7 +307,7 @@ class ClaimView(ZaqarView):
         lease_ms = CLAIM_TTL.milliseconds(document)
         grace_ms = CLAIM_GRACE.milliseconds(document) if "grace" in document else None
         info, live = await self._live(queue, claim)
-        if not await self.run(store.renew_claim(info.id, live.id, lease_ms, grace_ms)):
+        if not await self.runner.run(store.renew_claim(info.id, live.id, lease_ms, grace_ms)):
             raise missing("The claim does not exist or has expired.")
         return self.empty()
 
@@ -308,5 +317,5 @@ class ClaimView(ZaqarView):
         info = await self.find(queue)
         number = None if info is None else decode_id("claim", info.id, claim)
         if info is not None and number is not None:
-            await self.run(store.release_claim(info.id, number, project=self.project))
+            await self.runner.run(store.release_claim(info.id, number, project=self.project))
         return self.empty()

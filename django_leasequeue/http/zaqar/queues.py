@@ -87,7 +87,7 @@ class QueueView(ZaqarView):
         errors=(404,),  # a log has that name
     )
     async def put(self, request: Request, queue: str) -> HttpResponse:
-        created = await self.run(make_defined(self.project, queue, Definition("zaqar")))
+        created = await self.runner.run(make_defined(self.project, queue, Definition("zaqar")))
         if not created:
             await self.queue(queue)
         return self.empty(status=201 if created else 204, headers={"Location": queue_path(queue)})
@@ -102,7 +102,7 @@ class QueueView(ZaqarView):
     async def delete(self, request: Request, queue: str) -> HttpResponse:
         """Delete a queue with its messages."""
         if await self.find(queue) is not None:
-            await self.run(engine.delete(queue, project=self.project))
+            await self.runner.run(engine.delete(queue, project=self.project))
         return self.empty()
 
 
@@ -128,7 +128,7 @@ class MetadataView(ZaqarView):
         reserved = [name for name in document if name.startswith("_")]
         if reserved:
             raise bad(f"Names in the metadata that begin with '_' are reserved; there is {reserved[0][:80]!r}.")
-        await self.run(set_metadata(queue, document, project=self.project))
+        await self.runner.run(set_metadata(queue, document, project=self.project))
         return self.empty(headers={"Location": request.path})
 
 
@@ -137,10 +137,10 @@ class StatsView(ZaqarView):
     async def get(self, request: Request, queue: str) -> HttpResponse:
         """Count free and claimed messages as they are now, whether or not expired claims were swept."""
         info = await self.queue(queue)
-        counted = await self.run(engine.counts(queue, project=self.project))
+        counted = await self.runner.run(engine.counts(queue, project=self.project))
         total = counted.ready + counted.in_flight
         stats: dict[str, Any] = {"free": counted.ready, "claimed": counted.in_flight, "total": total}
-        ends = await self.run(messages.get_ends(info.id)) if total else None
+        ends = await self.runner.run(messages.get_ends(info.id)) if total else None
         if ends is not None:
             for name, end in zip(("oldest", "newest"), ends, strict=True):
                 created = end.created_at.strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -152,7 +152,7 @@ class Command(LeaseQueueCommand):
         from django_leasequeue.engine import ConnectionExecutor
         from django_leasequeue.engine.epoch import above_horizon
         from django_leasequeue.engine.pool import connect
-        from django_leasequeue.sql.epoch import waiting_text
+        from django_leasequeue.sql.log_notes import waiting_text
 
         with suppress(StorageError, psycopg.Error, DatabaseError), connect(using) as connection:
             above = ConnectionExecutor(connection).run(above_horizon())

@@ -35,8 +35,7 @@ WITH queue AS MATERIALIZED (
     FROM letter, target WHERE (SELECT count(*) FROM freed) >= 0
 ), made AS (
     INSERT INTO leasequeue_job (seq, queue_id, created_at, source_queue, source_seq, rank, max_deliveries,
-        result_ttl_ms, key,
-        name, tag, origin, reply_to, data, meta, body)
+        result_ttl_ms, key, name, tag, origin, reply_to, data, meta, body)
     SELECT new_seq, target, now, queue_id, seq, rank, max_deliveries, result_ttl_ms, key, name, tag,
         origin, reply_to, %(data)s::text::json, meta, body
     FROM numbered
@@ -78,8 +77,7 @@ WITH queue AS MATERIALIZED (
     DELETE FROM leasequeue_ready WHERE ctid = ANY (ARRAY(SELECT place FROM edited WHERE state = {READY}))
 ), kept AS (
     INSERT INTO leasequeue_jobresult (seq, queue_id, finished_at, expires_at, deliveries, state, result, error_type,
-        error,
-        fingerprint)
+        error, fingerprint)
     SELECT seq, queue_id, now, now + GREATEST(COALESCE(result_ttl_ms, keep), 86400000) * interval '1 ms',
         deliveries, {result.CANCELLED}, json_build_object('edited_into', new_seq), error_type, error, fingerprint
     FROM edited ON CONFLICT DO NOTHING

@@ -165,8 +165,7 @@ WITH queue AS MATERIALIZED (
         AND EXISTS (SELECT FROM moved)
 ), events AS (
     INSERT INTO leasequeue_leaseevent (txid, occurred_at, queue_id, claim, deadline, low, high, kind, node, name, seqs,
-        deliveries,
-        detail)
+        deliveries, detail)
     SELECT e.txid, e.now, e.queue_id, e.token, e.deadline, min(e.seq), max(e.seq), e.kind, e.node, e.name,
         array_agg(e.seq ORDER BY e.seq), array_agg(e.deliveries ORDER BY e.seq), e.detail
     FROM (SELECT *, CASE WHEN expired THEN {event.EXPIRED} ELSE {event.RELEASED} END AS kind, CASE WHEN NOT expired THEN

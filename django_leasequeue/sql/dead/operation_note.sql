@@ -16,8 +16,7 @@ WITH clock AS MATERIALIZED (SELECT {now()} AS now), operation AS (
     RETURNING o.*
 ), audit AS (
     INSERT INTO leasequeue_operatoraction (at, user_id, username, source, action, project, queue, seqs, filters, counts,
-        reason,
-        detail, operation_id)
+        reason, detail, operation_id)
     SELECT finished_at, user_id, username, 'reaper', kind || '.' || state, COALESCE(project, ''), COALESCE(queue, ''),
         '{}', filters, jsonb_build_object('done', done, 'conflicts', conflicts, 'looked_at', looked_at), reason,
         CASE WHEN error = '' THEN '{}' ELSE jsonb_build_object('error', error) END, id

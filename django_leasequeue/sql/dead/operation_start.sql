@@ -13,10 +13,8 @@ WITH clock AS MATERIALIZED (SELECT {now()} AS now), there AS MATERIALIZED (
     ORDER BY o.id LIMIT 1
 ), new AS (
     INSERT INTO leasequeue_bulkoperation (kind, state, project, queue, filters, seqs, frozen_at, target, rate,
-        jitter_ms, reason,
-        from_step, user_id, username, expected, expected_capped, looked_at, done, conflicts, conflict_counts,
-            conflict_sample, created_at,
-        changed_at, error)
+        jitter_ms, reason, from_step, user_id, username, expected, expected_capped, looked_at, done, conflicts,
+        conflict_counts, conflict_sample, created_at, changed_at, error)
     SELECT %(kind)s::text, 'pending', %(project)s::text, %(queue)s::text, %(filters)s::text, %(seqs)s::bigint[],
         LEAST(%(frozen_at)s::timestamptz, clock.now), %(target)s::text, %(rate)s::float8, %(jitter_ms)s::int,
         %(reason)s::text, %(from_step)s::text, %(user_id)s::text, %(username)s::text, %(expected)s::bigint,

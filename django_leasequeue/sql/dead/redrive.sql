@@ -47,8 +47,7 @@ WITH source AS MATERIALIZED (
     ORDER BY letters.seq
 ), made AS (
     INSERT INTO leasequeue_job (seq, queue_id, created_at, source_queue, source_seq, rank, max_deliveries,
-        result_ttl_ms, key,
-        name, tag, origin, data, meta, body, progress)
+        result_ttl_ms, key, name, tag, origin, data, meta, body, progress)
     SELECT number, target, now, queue_id, seq, new_rank, max_deliveries, result_ttl_ms, key, name, tag,
         origin, data, meta, body, progress
     FROM numbered WHERE NOT stays ORDER BY numbered.key, numbered.number

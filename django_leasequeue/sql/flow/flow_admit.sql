@@ -74,9 +74,7 @@ WITH clock AS MATERIALIZED (
     UPDATE leasequeue_job j SET position = admitted.position FROM admitted
     WHERE j.seq = admitted.seq AND j.seq = ANY (ARRAY(SELECT seq FROM admitted WHERE position IS NOT NULL))
 ), ready AS (
-    INSERT INTO leasequeue_ready (queue_id, rank, lane, position, seq, deliveries, flags, ready_at, max_deliveries,
-        expires_at,
-        tag)
+    {into_ready()}
     SELECT g.queue_id, g.rank, CASE WHEN admitted.position IS NULL THEN {AGAIN} ELSE {FRESH} END,
         COALESCE(admitted.position, (SELECT COALESCE(j.position, j.seq) FROM leasequeue_job j WHERE j.seq = g.seq)),
         g.seq, g.deliveries, g.flags & ~{RATED|KEEPS_SLOT|PUT_OFF} | CASE WHEN admitted.rated THEN {RATED} ELSE 0 END,

@@ -28,12 +28,5 @@ WITH keys AS MATERIALIZED (
             AND r.position = surplus.position AND r.seq = surplus.seq FOR UPDATE SKIP LOCKED) p
 ), gone AS (
     DELETE FROM leasequeue_ready WHERE ctid = ANY (ARRAY(SELECT place FROM places)) RETURNING *
-), held AS (
-    INSERT INTO leasequeue_delayed (seq, queue_id, available_at, deliveries, rank, flags, max_deliveries, expires_at,
-        tag)
-    SELECT g.seq, g.queue_id, {HELD}, g.deliveries, g.rank, g.flags, g.max_deliveries, g.expires_at,
-        g.tag FROM gone g
-), waiting AS (
-    UPDATE leasequeue_member SET taken = false, waits = true WHERE seq = ANY (ARRAY(SELECT seq FROM gone))
-)
+), {held_again()}
 SELECT count(*) FROM gone

@@ -7,9 +7,7 @@ WITH gone AS (
     DELETE FROM leasequeue_delayed d WHERE d.seq = ANY (%(seqs)s::bigint[])
         AND (d.available_at >= {HELD}) IS TRUE RETURNING d.*
 ), ready AS (
-    INSERT INTO leasequeue_ready (queue_id, rank, lane, position, seq, deliveries, flags, ready_at, max_deliveries,
-        expires_at,
-        tag)
+    {into_ready()}
     SELECT g.queue_id, g.rank, {AGAIN}, (SELECT COALESCE(j.position, j.seq) FROM leasequeue_job j WHERE j.seq = g.seq),
         g.seq, g.deliveries, g.flags & ~{KEEPS_SLOT|PUT_OFF}, {now()}, g.max_deliveries, g.expires_at, g.tag
     FROM gone g

@@ -17,14 +17,7 @@ WITH returned AS MATERIALIZED (
     WHERE m.seq = ANY (%(seqs)s::bigint[])
 ), gone AS (
     DELETE FROM leasequeue_ready WHERE ctid = ANY (ARRAY(SELECT place FROM returned)) RETURNING *
-), held AS (
-    INSERT INTO leasequeue_delayed (seq, queue_id, available_at, deliveries, rank, flags, max_deliveries, expires_at,
-        tag)
-    SELECT g.seq, g.queue_id, {HELD}, g.deliveries, g.rank, g.flags, g.max_deliveries, g.expires_at,
-        g.tag FROM gone g
-), waiting AS (
-    UPDATE leasequeue_member SET taken = false, waits = true WHERE seq = ANY (ARRAY(SELECT seq FROM gone))
-), refunds AS MATERIALIZED (
+), {held_again()}, refunds AS MATERIALIZED (
     SELECT counted.key, counted.n, l.per_ms * interval '1 ms' / l.rate AS each
     FROM (SELECT returned.key, count(*)::int AS n FROM returned JOIN gone g ON g.seq = returned.seq
         GROUP BY returned.key) counted

@@ -8,8 +8,7 @@
 -- Returns: how many there are.
 WITH made AS (
     INSERT INTO leasequeue_member (seq, queue_id, rank, taken, waits, workflow, state, pending, tolerant, place, label,
-        task, parents, children,
-        for_failure, delay_ms, not_before)
+        task, parents, children, for_failure, delay_ms, not_before)
     SELECT i.seq, j.queue_id, j.rank, false, false,
         CASE WHEN i.seq IS DISTINCT FROM %(on_failure)s::bigint THEN %(workflow)s::bigint END, {member.OPEN}, i.pending,
         i.tolerant, %(first)s::int + i.n - 1, i.label, j.name, i.parents::bigint[], i.children::bigint[],

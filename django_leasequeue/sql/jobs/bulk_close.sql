@@ -17,14 +17,11 @@ WITH jobs AS MATERIALIZED (
         unnest(%(tags)s::text[]), unnest(%(names)s::text[]), unnest(%(tagged)s::text[])) WITH ORDINALITY
         AS i(seq, rank, due, flags, max_deliveries, expires_at, tag, name, tagged, n)
 ), ready AS (
-    INSERT INTO leasequeue_ready (queue_id, rank, lane, position, seq, deliveries, flags, ready_at, max_deliveries,
-        expires_at,
-        tag)
+    {into_ready()}
     SELECT %(queue)s::bigint, rank, {FRESH}, seq, seq, 0, flags, %(at)s::timestamptz, max_deliveries, expires_at, tag
     FROM jobs WHERE due IS NULL AND %(type)s::text = 'queue'
 ), delayed AS (
-    INSERT INTO leasequeue_delayed (seq, queue_id, available_at, deliveries, rank, flags, max_deliveries, expires_at,
-        tag)
+    {into_delayed()}
     SELECT seq, %(queue)s::bigint, due, 0, rank, flags, max_deliveries, expires_at, tag
     FROM jobs WHERE due IS NOT NULL AND %(type)s::text = 'queue'
 ), records AS (

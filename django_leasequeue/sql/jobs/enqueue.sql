@@ -37,8 +37,7 @@ WITH queue AS MATERIALIZED (
         flow, id_end, tagged)
 ), made AS (
     INSERT INTO leasequeue_job (seq, queue_id, created_at, expires_at, rank, generated, key, name, tag, data, meta,
-        body, reply_to,
-        result_ttl_ms, max_deliveries, origin)
+        body, reply_to, result_ttl_ms, max_deliveries, origin)
     SELECT asked.seq, queue.id, queue.now, asked.expires_at, asked.rank, asked.id_end IS NOT NULL,
         COALESCE(asked.key, leasequeue_job_id(asked.seq, asked.id_end)), asked.name, asked.tag, asked.data::json,
         asked.meta::json, asked.body, asked.reply_to, asked.result_ttl, asked.max_deliveries,
@@ -52,14 +51,11 @@ WITH queue AS MATERIALIZED (
         ELSE {READY} END AS state
     FROM made JOIN asked ON asked.seq = made.seq, queue
 ), ready AS (
-    INSERT INTO leasequeue_ready (queue_id, rank, lane, position, seq, deliveries, flags, ready_at, max_deliveries,
-        expires_at,
-        tag)
+    {into_ready()}
     SELECT queue.id, n.rank, {FRESH}, n.seq, n.seq, 0, n.flags, queue.now, n.max_deliveries, n.expires_at, n.tag
     FROM new n, queue WHERE n.state = {READY}
 ), delayed AS (
-    INSERT INTO leasequeue_delayed (seq, queue_id, available_at, deliveries, rank, flags, max_deliveries, expires_at,
-        tag)
+    {into_delayed()}
     SELECT n.seq, queue.id, n.due, 0, n.rank, n.flags, n.max_deliveries, n.expires_at, n.tag FROM new n, queue
     WHERE n.state = {DELAYED}
 ), records AS (

@@ -18,8 +18,7 @@ WITH queue AS MATERIALIZED (
         AND {not_being_deleted()}
 ), new AS (
     INSERT INTO leasequeue_job (seq, queue_id, created_at, expires_at, rank, generated, key, name, tag, data, meta,
-        body, reply_to,
-        result_ttl_ms, max_deliveries, origin)
+        body, reply_to, result_ttl_ms, max_deliveries, origin)
     SELECT q.seq, q.id, q.now,
         CASE WHEN COALESCE(%(ttl)s::bigint, q.ttl_ms) > 0
             THEN q.now + COALESCE(%(ttl)s::bigint, q.ttl_ms) * interval '1 ms' END,
@@ -30,9 +29,7 @@ WITH queue AS MATERIALIZED (
     ON CONFLICT (key, queue_id) WHERE key IS NOT NULL AND NOT generated DO NOTHING
     RETURNING seq, queue_id, rank, created_at, expires_at
 ), ready AS (
-    INSERT INTO leasequeue_ready (queue_id, rank, lane, position, seq, deliveries, flags, ready_at, max_deliveries,
-        expires_at,
-        tag)
+    {into_ready()}
     SELECT n.queue_id, n.rank, {FRESH}, n.seq, n.seq, 0, %(flags)s::smallint, n.created_at, %(max_deliveries)s::int,
         n.expires_at, %(tag)s::text
     FROM new n

@@ -17,8 +17,7 @@ WITH job AS MATERIALIZED (
         AND r.position = (SELECT position FROM job) AND r.flags & {FLOW} = 0
     RETURNING r.*
 ), put AS (
-    INSERT INTO leasequeue_delayed (seq, queue_id, available_at, deliveries, rank, flags, max_deliveries, expires_at,
-        tag)
+    {into_delayed()}
     SELECT r.seq, r.queue_id, (SELECT due FROM job), 0, r.rank, r.flags, r.max_deliveries, r.expires_at, r.tag
     FROM ready r
     RETURNING seq

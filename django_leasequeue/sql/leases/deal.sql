@@ -109,13 +109,11 @@ WITH clock AS MATERIALIZED (SELECT {now()} AS now), queue AS MATERIALIZED (
     JOIN claimers ON claimers.n = x.n, queue, clock
 ), made AS (
     INSERT INTO leasequeue_claim (token, part, queue_id, deadline, created_at, ttl_ms, grace_ms, flags, node, name,
-        connection,
-        seqs, deliveries)
+        connection, seqs, deliveries)
     SELECT token, 0, queue_id, deadline, now, ttl, 0, flags, node, name, connection, seqs, deliveries FROM claims
 ), events AS (
     INSERT INTO leasequeue_leaseevent (txid, occurred_at, queue_id, claim, deadline, low, high, kind, node, name, seqs,
-        deliveries,
-        waited)
+        deliveries, waited)
     SELECT (SELECT {txid()}), claims.now, claims.queue_id, claims.token, claims.deadline,
         min(dealt.seq), max(dealt.seq), {event.CLAIMED}, claims.node,
         dealt.name, array_agg(dealt.seq ORDER BY dealt.k),

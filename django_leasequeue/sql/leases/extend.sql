@@ -42,8 +42,7 @@ WITH clock AS MATERIALIZED (SELECT {txid()} AS txid, {now()} AS now), claims AS 
     WHERE c.token = changed.token AND c.part = changed.part AND c.token = ANY (%(tokens)s::bigint[])
 ), split AS (
     INSERT INTO leasequeue_claim (token, part, queue_id, deadline, created_at, ttl_ms, grace_ms, flags, node, name,
-        connection,
-        seqs, deliveries)
+        connection, seqs, deliveries)
     -- A part that another extension has just made is not seen: the number is new wherever it is drawn.
     SELECT claims.token, nextval('leasequeue_claim_token_seq'), claims.queue_id, claims.until, claims.created_at,
         COALESCE(%(lease_ms)s::bigint, claims.ttl_ms), claims.grace_ms, claims.flags, claims.node, claims.name,

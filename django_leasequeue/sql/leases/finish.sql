@@ -52,8 +52,7 @@ WITH clock AS MATERIALIZED (SELECT {now()} AS now), claims AS MATERIALIZED (
     FROM leases GROUP BY token, part HAVING count(i_seq) > 0
 ), {shrink(%(tokens)s::bigint[])}, kept AS (
     INSERT INTO leasequeue_jobresult (seq, queue_id, claim, claimed_at, finished_at, expires_at, deliveries, state,
-        node, result,
-        result_body, error_type, error, fingerprint)
+        node, result, result_body, error_type, error, fingerprint)
     SELECT seq, queue_id, token, claimed_at, now, now + keep * interval '1 ms', deliveries, state,
         %(node)s::text, result::json, body, error_type, error, fingerprint
     FROM done WHERE keep > 0
@@ -73,8 +72,7 @@ WITH clock AS MATERIALIZED (SELECT {now()} AS now), claims AS MATERIALIZED (
     {note_highest(SELECT done.queue_id, done.now, max(done.seq) AS high FROM done GROUP BY done.queue_id, done.now)}
 ), events AS (
     INSERT INTO leasequeue_leaseevent (txid, occurred_at, queue_id, claim, low, high, kind, node, name, seqs,
-        deliveries, ran,
-        detail)
+        deliveries, ran, detail)
     SELECT {txid()}, now, queue_id, token, min(seq), max(seq),
         CASE state WHEN {result.COMPLETED} THEN {event.ACKED} ELSE {event.FAILED} END, %(node)s::text, name,
         array_agg(seq), array_agg(deliveries), CASE WHEN count(ran) > 0 THEN array_agg(ran) END,

@@ -37,9 +37,7 @@ WITH clock AS MATERIALIZED (SELECT {now()} AS now, pg_current_xact_id() AS xid),
     UPDATE leasequeue_job j SET position = promoted.position FROM promoted
     WHERE j.seq = promoted.seq AND j.seq = ANY (ARRAY(SELECT seq FROM promoted WHERE back))
 ), ready AS (
-    INSERT INTO leasequeue_ready (queue_id, rank, lane, position, seq, deliveries, flags, ready_at, max_deliveries,
-        expires_at,
-        tag)
+    {into_ready()}
     SELECT queue_id, rank, CASE WHEN back THEN {FRESH} ELSE {AGAIN} END, position, seq, deliveries, flags & ~{PUT_OFF},
         available_at, max_deliveries, expires_at, tag
     FROM promoted

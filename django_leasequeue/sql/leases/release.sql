@@ -87,22 +87,15 @@ WITH clock AS MATERIALIZED (SELECT {now()} AS now, {txid()} AS txid), claims AS 
         COALESCE(fingerprint, '')
     FROM returned WHERE error_type IS NOT NULL
 ), forgotten AS (
-    DELETE FROM leasequeue_attempt WHERE id = ANY (ARRAY(
-        SELECT o.id FROM returned CROSS JOIN LATERAL (
-            SELECT a.id FROM leasequeue_attempt a WHERE a.seq = returned.seq ORDER BY a.id + 0 DESC OFFSET 19
-            LIMIT 100) o
-        WHERE returned.error_type IS NOT NULL AND returned.delivery > 20))
+    {oldest_attempts(returned.error_type IS NOT NULL AND returned.delivery > 20)}
 ), ready AS (
-    INSERT INTO leasequeue_ready (queue_id, rank, lane, position, seq, deliveries, flags, ready_at, max_deliveries,
-        expires_at,
-        tag)
+    {into_ready()}
     SELECT returned.queue_id, returned.rank, CASE WHEN back.seq IS NULL THEN {AGAIN} ELSE {FRESH} END,
         COALESCE(back.position, returned.position), returned.seq, returned.delivery - (%(unstarted)s::bool)::int,
         returned.flags, returned.now, returned.max_deliveries, returned.expires_at, returned.tag
     FROM returned LEFT JOIN back ON back.seq = returned.seq WHERE returned.state = {READY}
 ), delayed AS (
-    INSERT INTO leasequeue_delayed (seq, queue_id, available_at, deliveries, rank, flags, max_deliveries, expires_at,
-        tag)
+    {into_delayed()}
     SELECT seq, queue_id, now + wait * interval '1 ms', delivery - (%(unstarted)s::bool)::int, rank,
         flags + {KEEPS_SLOT} * (flags & {FLOW} <> 0 AND seq = ANY (%(keeping)s::bigint[]))::int
             + {PUT_OFF} * (%(unstarted)s::bool AND NOT %(suspended)s::bool)::int,
@@ -127,8 +120,7 @@ WITH clock AS MATERIALIZED (SELECT {now()} AS now, {txid()} AS txid), claims AS 
     FROM (SELECT queue_id, count(*) AS n FROM returned WHERE state = {DEAD} GROUP BY queue_id) n WHERE q.id = n.queue_id
 ), events AS (
     INSERT INTO leasequeue_leaseevent (txid, occurred_at, queue_id, claim, low, high, kind, node, name, seqs,
-        deliveries, ran,
-        detail)
+        deliveries, ran, detail)
     SELECT e.txid, e.now, e.queue_id, e.token, min(e.seq), max(e.seq), e.kind, %(node)s::text, e.name,
         array_agg(e.seq ORDER BY e.seq), array_agg(e.delivery ORDER BY e.seq),
         CASE WHEN count(e.ran) > 0 THEN array_agg(e.ran ORDER BY e.seq) END, e.detail

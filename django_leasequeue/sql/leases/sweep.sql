@@ -68,22 +68,15 @@ WITH clock AS MATERIALIZED (SELECT {now()} AS now, {txid()} AS txid), queues AS 
         'the lease expired: the worker died, hung or lost its database', '', 'lease_expired'
     FROM returned
 ), forgotten AS (
-    DELETE FROM leasequeue_attempt WHERE id = ANY (ARRAY(
-        SELECT o.id FROM returned CROSS JOIN LATERAL (
-            SELECT a.id FROM leasequeue_attempt a WHERE a.seq = returned.seq ORDER BY a.id + 0 DESC OFFSET 19
-            LIMIT 100) o
-        WHERE returned.delivery > 20))
+    {oldest_attempts(returned.delivery > 20)}
 ), ready AS (
-    INSERT INTO leasequeue_ready (queue_id, rank, lane, position, seq, deliveries, flags, ready_at, max_deliveries,
-        expires_at,
-        tag)
+    {into_ready()}
     SELECT returned.queue_id, returned.rank, CASE WHEN back.seq IS NULL THEN {AGAIN} ELSE {FRESH} END,
         COALESCE(back.position, returned.position), returned.seq, returned.delivery,
         returned.flags, returned.now, returned.max_deliveries, returned.expires_at, returned.tag
     FROM returned LEFT JOIN back ON back.seq = returned.seq WHERE returned.state = {READY}
 ), delayed AS (
-    INSERT INTO leasequeue_delayed (seq, queue_id, available_at, deliveries, rank, flags, max_deliveries, expires_at,
-        tag)
+    {into_delayed()}
     SELECT seq, queue_id, now, delivery, rank, flags, max_deliveries, expires_at, tag FROM returned
     WHERE state = {DELAYED}
 ), dead AS (
@@ -98,8 +91,7 @@ WITH clock AS MATERIALIZED (SELECT {now()} AS now, {txid()} AS txid), queues AS 
     FROM (SELECT queue_id, count(*) AS n FROM returned WHERE state = {DEAD} GROUP BY queue_id) n WHERE q.id = n.queue_id
 ), events AS (
     INSERT INTO leasequeue_leaseevent (txid, occurred_at, queue_id, claim, deadline, low, high, kind, node, name, seqs,
-        deliveries,
-        detail)
+        deliveries, detail)
     SELECT returned.txid, returned.now, returned.queue_id, returned.token, returned.deadline, min(returned.seq),
         max(returned.seq), k.kind, returned.node, returned.name,
         array_agg(returned.seq ORDER BY returned.seq), array_agg(returned.delivery ORDER BY returned.seq),

@@ -9,16 +9,14 @@ claim AS MATERIALIZED (
     WHERE made_of.seqs IS NOT NULL
 ), made AS (
     INSERT INTO leasequeue_claim (token, part, queue_id, deadline, created_at, ttl_ms, grace_ms, flags, node, name,
-        connection,
-        seqs, deliveries)
+        connection, seqs, deliveries)
     SELECT claim.token, 0, queue.id, claim.deadline, queue.now, queue.ttl, %(grace_ms)s::bigint, claim.flags,
         %(node)s::text,
         CASE WHEN claim.flags & {MIXED} = 0 THEN claim.name END, %(connection)s::text, claim.seqs, claim.deliveries
     FROM queue, claim
 ), events AS (
     INSERT INTO leasequeue_leaseevent (txid, occurred_at, queue_id, claim, deadline, low, high, kind, node, name, seqs,
-        deliveries,
-        waited)
+        deliveries, waited)
     SELECT (SELECT {txid()}), queue.now, queue.id, claim.token, claim.deadline, by_name.low, by_name.high,
         {event.CLAIMED}, %(node)s::text, by_name.name, by_name.seqs,
         by_name.deliveries, by_name.waited

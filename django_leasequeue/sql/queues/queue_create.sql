@@ -5,8 +5,7 @@
 -- Pages: 60
 -- Returns: the id of the new queue; nothing if it was there. Workers that take all queues are told of it.
 WITH clock AS MATERIALIZED (SELECT {now()} AS now), new AS (
-    INSERT INTO leasequeue_queue (project, name, dead_lettered, holds_tasks, created_at, updated_at,
-        /*options*/)
+    INSERT INTO leasequeue_queue (project, name, dead_lettered, holds_tasks, created_at, updated_at, /*options*/)
     SELECT %(project)s, %(name)s, 0, %(tasks)s::bool, clock.now, clock.now, o.*
     FROM clock, jsonb_to_record(%(config)s::jsonb) AS o(/*typed options*/)
     ON CONFLICT (project, name) DO NOTHING

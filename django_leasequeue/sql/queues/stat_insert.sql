@@ -4,9 +4,7 @@
 --   planner would look for a queue without samples among those of all the others.)
 -- Pages: 140
 -- Returns: the ids of the queues that got a sample.
-WITH clock AS MATERIALIZED (
-    SELECT {now()} AS now
-)
+WITH clock AS MATERIALIZED (SELECT {now()} AS now)
 INSERT INTO leasequeue_queuestat (queue_id, sampled_at, ready, delayed, leased, dead, records, oldest_at)
 SELECT i.queue_id, clock.now, i.ready, i.delayed, i.leased, i.dead, i.records, i.oldest
 FROM clock, ROWS FROM (

@@ -4,9 +4,7 @@
 --   planner who expects many from reading the table from its beginning.)
 -- Pages: 20 + 7 a row
 -- Returns: queue id.
-WITH clock AS MATERIALIZED (
-    SELECT {now()} AS now
-)
+WITH clock AS MATERIALIZED (SELECT {now()} AS now)
 SELECT q.id FROM leasequeue_queue q CROSS JOIN LATERAL (
     SELECT FROM leasequeue_delayed d
     WHERE d.queue_id = q.id AND d.available_at <= (SELECT now FROM clock)

@@ -3,9 +3,7 @@
 -- Index: leasequeue_floor_place; leasequeue_claim_deadline from the floor on: one entry a queue.
 -- Pages: 20 + 7 a row
 -- Returns: queue id.
-WITH clock AS MATERIALIZED (
-    SELECT {now()} AS now
-)
+WITH clock AS MATERIALIZED (SELECT {now()} AS now)
 SELECT q.id FROM leasequeue_queue q CROSS JOIN LATERAL (
     SELECT FROM leasequeue_claim c
     WHERE c.queue_id = q.id AND c.deadline < (SELECT now FROM clock)

@@ -7,8 +7,8 @@
 -- Pages: 50
 -- Returns: the id; nothing if another task has the name.
 INSERT INTO leasequeue_recurringtask AS r (service, name, schedule, timezone, task, args, kwargs, backend, queue_name,
-    priority, grace, until, times, phase, jitter, expires, runs,
-    enabled, paused, from_settings, template, last_error, created_at, last_tick_at, next_tick_at)
+    priority, grace, until, times, phase, jitter, expires, runs, enabled, paused, from_settings, template, last_error,
+    created_at, last_tick_at, next_tick_at)
 VALUES (%(service)s::text, %(name)s::text, %(schedule)s::text, %(timezone)s::text, %(task)s::text, %(args)s::jsonb,
     %(kwargs)s::jsonb,
     %(backend)s::text, %(queue_name)s::text, %(priority)s::smallint, %(grace)s::int, %(until)s::timestamptz,

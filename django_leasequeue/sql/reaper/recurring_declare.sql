@@ -6,8 +6,8 @@
 -- Pages: 50
 -- Returns: whether it is new; nothing if nothing had to change.
 INSERT INTO leasequeue_recurringtask AS r (service, name, schedule, timezone, task, args, kwargs, backend, queue_name,
-    priority, grace, until, times, phase, jitter, expires,
-    enabled, paused, template, from_settings, last_error, created_at)
+    priority, grace, until, times, phase, jitter, expires, enabled, paused, template, from_settings, last_error,
+    created_at)
 VALUES (%(service)s::text, %(name)s::text, %(schedule)s::text, %(timezone)s::text, %(task)s::text, %(args)s::jsonb,
     %(kwargs)s::jsonb,
     %(backend)s::text, %(queue_name)s::text, %(priority)s::smallint, %(grace)s::int, %(until)s::timestamptz,

@@ -20,39 +20,7 @@
 --   their TTL are still there (remove them first); then whether the record fits, seq, created_at, tag, origin, data,
 --   meta, body, name (of a task), or nulls. The last number is read before the mark is drawn, and the place after the
 --   snapshot; a mark of a transaction that has written before is none: what it says of others is too old.
-WITH drawn AS MATERIALIZED (
-    SELECT COALESCE(pg_sequence_last_value('leasequeue_job_seq_seq'::regclass), 0) AS last,
-        concat_ws(' ', extract(epoch FROM pg_postmaster_start_time()),
-            extract(epoch FROM pg_stat_get_bgwriter_stat_reset_time()),
-            'leasequeue_job_seq_seq'::regclass::oid) AS server,
-        {timeline()} AS timeline
-), known AS MATERIALIZED (
-    SELECT *, server = COALESCE(%(server)s::text, server) AND last >= %(known)s::bigint AS same,
-        pg_snapshot_xmin(pg_current_snapshot())::text::bigint AS oldest
-    FROM drawn
-), marked AS MATERIALIZED (
-    SELECT *, CASE WHEN NOT (same AND last = %(known)s::bigint) AND pg_current_xact_id_if_assigned() IS NULL
-            THEN pg_current_xact_id()::text::bigint END AS mark,
-        (pg_current_wal_insert_lsn() - '0/0'::pg_lsn)::bigint AS inserted
-    FROM known
-), durable AS MATERIALIZED (
-    SELECT marked.*, NULLIF(marked.inserted, LEAST(marked.inserted, f.flushed)) AS place, f.flushed
-    FROM marked CROSS JOIN LATERAL (
-        SELECT (pg_current_wal_flush_lsn() - '0/0'::pg_lsn)::bigint + 0 * marked.inserted AS flushed OFFSET 0) f
-), sealing AS MATERIALIZED (
-    SELECT durable.*,
-        GREATEST(0, CASE WHEN durable.same THEN %(sealed)s::bigint END, CASE WHEN durable.place IS NULL
-            AND durable.mark <= durable.oldest THEN durable.last END, (
-            SELECT max(p.head) FROM unnest(%(heads)s::bigint[], %(marks)s::bigint[], %(ends)s::bigint[]) AS p(head,
-                mark, ended)
-            WHERE durable.same AND (p.ended <= durable.flushed OR (durable.place IS NULL
-                AND p.mark <= durable.oldest)))) AS firm,
-        GREATEST(0, CASE WHEN durable.same THEN %(sealed)s::bigint END, CASE
-            WHEN durable.mark <= durable.oldest THEN durable.last END, (
-            SELECT max(p.head) FROM unnest(%(heads)s::bigint[], %(marks)s::bigint[]) AS p(head, mark)
-            WHERE durable.same AND p.mark <= durable.oldest)) AS sealed
-    FROM durable
-), topic AS MATERIALIZED (
+WITH {sealing()}, topic AS MATERIALIZED (
     SELECT q.id, q.type, q.type = 'queue' AND q.result_ttl_ms > 0 AS keeps, x.head_seq, x.gap_from, x.gap_to,
         x.gap_reason, x.gap_count, sealing.firm,
         CASE WHEN %(autocommit)s::bool OR sealing.place IS NULL THEN sealing.sealed ELSE sealing.firm END AS sealed,
@@ -89,16 +57,7 @@ WITH drawn AS MATERIALIZED (
         WHERE topic.type = 'queue' AND x.queue_id = topic.id ORDER BY x.dead_at, x.seq + 0 LIMIT 1000) x
 ), head AS MATERIALIZED (
     SELECT GREATEST(COALESCE(topic.head_seq, 0),
-        {floor(topic.id, {floor.HEAD}, 0)},
-        (SELECT o.seq FROM leasequeue_record o WHERE o.queue_id = topic.id ORDER BY o.seq DESC LIMIT 1),
-        (SELECT max(r.seq) FROM lanes CROSS JOIN LATERAL (
-            SELECT COALESCE(max(r.seq) FILTER (WHERE r.position = r.seq), CASE
-                WHEN count(*) = 100 THEN max(r.position) END) AS seq
-            FROM (SELECT r.seq, r.position FROM leasequeue_ready r WHERE r.queue_id = lanes.id AND r.rank = lanes.rank
-                AND r.lane = lanes.lane
-                ORDER BY r.position DESC LIMIT 100) r) r),
-        (SELECT r.seq FROM leasequeue_ready r WHERE r.queue_id = topic.id AND NOT r.position = r.seq ORDER BY r.seq DESC
-            LIMIT 1),
+        {heads()},
         (SELECT max(seq) FROM leased), (SELECT max(seq) FROM delayed), (SELECT max(seq) FROM dead WHERE in_place),
         (SELECT max(z.seq) FROM (SELECT z.seq, z.queue_id FROM leasequeue_delayed z
             WHERE (SELECT count(*) FROM delayed) = 1000

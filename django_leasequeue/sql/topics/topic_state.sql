@@ -48,16 +48,7 @@ WITH topic AS MATERIALIZED (
     FROM leasequeue_job j WHERE j.seq = ANY (ARRAY(SELECT DISTINCT seq FROM live))
 ), head AS MATERIALIZED (
     SELECT topic.*, GREATEST(COALESCE(topic.head_seq, 0), (SELECT max(seq) FROM live),
-        {floor(topic.id, {floor.HEAD}, 0)},
-        (SELECT o.seq FROM leasequeue_record o WHERE o.queue_id = topic.id ORDER BY o.seq DESC LIMIT 1),
-        (SELECT max(r.seq) FROM lanes CROSS JOIN LATERAL (
-            SELECT COALESCE(max(r.seq) FILTER (WHERE r.position = r.seq), CASE
-                WHEN count(*) = 100 THEN max(r.position) END) AS seq
-            FROM (SELECT r.seq, r.position FROM leasequeue_ready r WHERE r.queue_id = lanes.id AND r.rank = lanes.rank
-                AND r.lane = lanes.lane
-                ORDER BY r.position DESC LIMIT 100) r) r),
-        (SELECT r.seq FROM leasequeue_ready r WHERE r.queue_id = topic.id AND NOT r.position = r.seq ORDER BY r.seq DESC
-            LIMIT 1),
+        {heads()},
         (SELECT max(z.seq) FROM (SELECT z.seq, z.queue_id FROM leasequeue_delayed z ORDER BY z.seq DESC
             LIMIT %(look)s::int) z
             WHERE z.queue_id = topic.id),

@@ -5,8 +5,7 @@
 -- Pages: 50
 -- Returns: when an operator asked it to stop, or null.
 INSERT INTO leasequeue_worker AS w (node, host, pid, project, queues, concurrency, state, started_at, seen_at,
-    completed,
-    failed, retried, lost, running, info)
+    completed, failed, retried, lost, running, info)
 SELECT %(node)s::text, %(host)s::text, %(pid)s::int, %(project)s::text, %(queues)s::text[], %(concurrency)s::int,
     %(state)s::text, t.now - %(age)s::float8 * interval '1 s', t.now, %(completed)s::bigint, %(failed)s::bigint,
     %(retried)s::bigint, %(lost)s::bigint, %(running)s::jsonb, %(info)s::jsonb

@@ -1,9 +1,24 @@
-"""The note on the lease log that tells what retention has dropped of it. Needs no Django: streams read it."""
+"""Notes on the lease log, also for Spark, which has no Django: the warning after a restore, what retention dropped."""
 
 from __future__ import annotations
 
 import json
 from typing import NamedTuple
+
+#: Rows of the lease log that are counted.
+COUNTED = 100_000
+#: The command that begins an epoch.
+COMMAND = "manage.py leasequeue_restored"
+
+
+def waiting_text(above: int) -> str:
+    """Return what is wrong, and what to do; ``above``: rows of the log above the horizon."""
+    count = f"more than {COUNTED:,}" if above >= COUNTED else f"{above:,}"
+    return (
+        f"This database was restored from a copy, and {count} rows of the lease log lie above the horizon: readers wait"
+        f" for them. Run '{COMMAND}' as the owner of the tables, or start a worker of that role."
+    )
+
 
 _BEGINS = "leasequeue: retention dropped "
 
