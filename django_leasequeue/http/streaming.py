@@ -153,7 +153,8 @@ class Stream:
 
     def __init__(self, recheck: Callable[[], Awaitable[Any]]) -> None:
         self._recheck = recheck
-        self._frames: deque[bytes | memoryview] = deque()
+        #: Frames, of a large one its pieces: so what the client has taken is free at once.
+        self._frames: deque[bytes] = deque()
         self._wake = asyncio.Event()
         self._ended = False
         self._sender: asyncio.Task[Any] | None = None
@@ -172,7 +173,7 @@ class Stream:
 
     def push(self, data: bytes) -> None:
         if not self._ended:
-            self._frames.append(data)
+            self._frames.extend(data[start : start + PIECE_BYTES] for start in range(0, len(data), PIECE_BYTES))
             self._size += len(data)
             self.backlog.bytes += len(data)
             self._wake.set()
@@ -245,7 +246,7 @@ class Stream:
             await asyncio.shield(cleaning)
 
     async def _next_piece(self) -> bytes | None:
-        """Return the frames that wait, of many a part; a sign of life where none comes in time; ``None`` at the end."""
+        """Return frames that wait, up to ``PIECE_BYTES``; a sign of life where none comes in time; ``None`` at the end."""
         self._size -= self._sending
         self.backlog.free(self._sending)
         self._sending = 0
@@ -253,17 +254,11 @@ class Stream:
             return HEARTBEAT
         if not self._frames:
             return None
-        taken: list[bytes | memoryview] = []
-        left = PIECE_BYTES
-        while self._frames and left > 0:
-            data = self._frames.popleft()
-            if len(data) > left:
-                data = memoryview(data)
-                self._frames.appendleft(data[left:])
-                data = data[:left]
-            taken.append(data)
-            left -= len(data)
-        self._sending = PIECE_BYTES - left
+        taken = [self._frames.popleft()]
+        self._sending = len(taken[0])
+        while self._frames and self._sending + len(self._frames[0]) <= PIECE_BYTES:
+            taken.append(self._frames.popleft())
+            self._sending += len(taken[-1])
         return b"".join(taken)
 
     async def _pause(self) -> bool:
