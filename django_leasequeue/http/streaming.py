@@ -66,10 +66,19 @@ _open_streams: defaultdict[str, set[Stream]] = defaultdict(set)
 _background: set[asyncio.Task[Any]] = set()
 
 
+#: What every event ends with.
+END = b"\n\n"
+
+
+def head(event: str, frame_id: str | None = None) -> bytes:
+    """Return the beginning of one event, up to its data."""
+    mark = b"" if frame_id is None else b"id: %b\n" % frame_id.encode()
+    return b"%bevent: %b\ndata: " % (mark, event.encode())
+
+
 def frame(event: str, data: Any, frame_id: str | None = None) -> bytes:
     """Return one event."""
-    mark = b"" if frame_id is None else b"id: %b\n" % frame_id.encode()
-    return b"%bevent: %b\ndata: %b\n\n" % (mark, event.encode(), payload.dumps(data))
+    return b"%b%b%b" % (head(event, frame_id), payload.dumps(data), END)
 
 
 async def within(seconds: float, waiting: Awaitable[Any]) -> bool:
@@ -153,13 +162,12 @@ class Stream:
 
     def __init__(self, recheck: Callable[[], Awaitable[Any]]) -> None:
         self._recheck = recheck
-        #: Frames, of a large one its pieces: so what the client has taken is free at once.
-        self._frames: deque[bytes] = deque()
+        self._frames: deque[bytes | memoryview] = deque()
         self._wake = asyncio.Event()
         self._ended = False
         self._sender: asyncio.Task[Any] | None = None
         self._transport: asyncio.Transport | None = None
-        #: Bytes of frames that the client has not taken, and of those that are under way.
+        #: Bytes that the client has not taken, as if none were shared, and of those that are under way.
         self._size = self._sending = 0
         self.backlog = backlogs.get()
         self.sending_since: float | None = None
@@ -171,11 +179,13 @@ class Stream:
         """Whether the client has taken everything and waits: only then it is worth to get more for it."""
         return self.waiting and not self._frames and not self._ended and self not in self.backlog.refused
 
-    def push(self, data: bytes) -> None:
+    def push(self, *parts: bytes) -> None:
+        """Send a frame, which may come in parts: streams share what is the same for all of them."""
         if not self._ended:
-            self._frames.extend(data[start : start + PIECE_BYTES] for start in range(0, len(data), PIECE_BYTES))
-            self._size += len(data)
-            self.backlog.bytes += len(data)
+            size = sum(map(len, parts))
+            self._frames.extend(parts)
+            self._size += size
+            self.backlog.bytes += size
             self._wake.set()
 
     def end(self, data: bytes | None = None) -> None:
@@ -246,7 +256,7 @@ class Stream:
             await asyncio.shield(cleaning)
 
     async def _next_piece(self) -> bytes | None:
-        """Return frames that wait, up to ``PIECE_BYTES``; a sign of life where none comes in time; ``None`` at the end."""
+        """Return the frames that wait, of many a part; a sign of life where none comes in time; ``None`` at the end."""
         self._size -= self._sending
         self.backlog.free(self._sending)
         self._sending = 0
@@ -254,11 +264,17 @@ class Stream:
             return HEARTBEAT
         if not self._frames:
             return None
-        taken = [self._frames.popleft()]
-        self._sending = len(taken[0])
-        while self._frames and self._sending + len(self._frames[0]) <= PIECE_BYTES:
-            taken.append(self._frames.popleft())
-            self._sending += len(taken[-1])
+        taken: list[bytes | memoryview] = []
+        left = PIECE_BYTES
+        while self._frames and left > 0:
+            data = self._frames.popleft()
+            if len(data) > left:
+                data = memoryview(data)
+                self._frames.appendleft(data[left:])
+                data = data[:left]
+            taken.append(data)
+            left -= len(data)
+        self._sending = PIECE_BYTES - left
         return b"".join(taken)
 
     async def _pause(self) -> bool:
