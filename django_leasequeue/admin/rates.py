@@ -118,8 +118,7 @@ class TaskRate(NamedTuple):
 
 def _reach_steps(seconds: int, bucket: int, size: int) -> Statements[Reach]:
     """Find the time from which the log can be counted: the beginning of a bucket, or a time in the newest one."""
-    ((now,),) = yield "server_time", {}
-    ((jobs,),) = yield "admin/event_sizes", {"since": now - timedelta(seconds=seconds), "now": now}
+    ((now, jobs),) = yield "admin/event_sizes", {"seconds": seconds}
     size = min(size, int(MAX_NUMBERS / max(jobs or 1, 1)))
     oldest: datetime | None = None
     counts = dict.fromkeys(max(math.ceil(share * seconds / bucket), 1) for share in _SHARES)

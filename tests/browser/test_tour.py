@@ -6,18 +6,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from django_leasequeue import engine
-from django_leasequeue.engine import NewJob
-from tests.admin.letters import bury, graves, suspended
 from tests.admin.pages import admin_url
-from tests.engine.helpers import one
 from tests.hosts.pages import furnish
 from tests.support.sampling import sample
+
+from .longest import LONG, furnish_longest
 
 if TYPE_CHECKING:
     from .person import Person
 
-LONG = "a-topic-of-255-characters-" + "x" * 229
 WIDTHS = (1280, 390)
 #: Wider than the window, or scrolled sideways; Django's own lists scroll by design.
 _OVERFLOWS = """
@@ -30,27 +27,11 @@ return wide.concat([...document.querySelectorAll(".lq-scroll:has(table)")]
 
 
 def addresses() -> list[str]:
-    """Furnish every page; add what is long, what sleeps and what waits for an approval."""
-    found = [address for _, address, _ in furnish()]
-    long = graves(LONG)
-    (dead,) = bury(1, LONG, key=LONG, name=f"shop.tasks.{LONG}", tag=LONG)
-    engine.run(engine.enqueue(LONG, [NewJob({}, name="shop.tasks.pay")] * 3))
-    leased = one(LONG)
-    waits, sleeps = suspended(queue="durable", event="expense decided:7"), suspended(queue="durable")
+    """Put something on every page, usual and with the longest names; return the addresses."""
+    usual = [address for _, address, _ in furnish()]
+    longest = furnish_longest()
     sample()
-    return [
-        *found,
-        *(admin_url("queue_change", each) for each in (long,)),
-        *(admin_url("job_change", each) for each in (dead, leased.seq, waits, sleeps)),
-        *(admin_url("job_changelist", state=state) for state in ("ready", "leased", "dead", "any", "sleeping")),
-        *(admin_url("job_changelist", queue=long, state=state) for state in ("ready", "dead")),
-        admin_url("job_changelist", worker="worker-1"),
-        admin_url("task", name="shop.tasks.charge"),
-        admin_url("task", name=f"shop.tasks.{LONG}"),
-        admin_url("deadletters", queue=LONG),
-        admin_url("deadletters_list", queue=LONG),
-        admin_url("deadletters", qeue="mail"),
-    ]
+    return [*usual, *longest]
 
 
 @pytest.mark.slow
@@ -61,11 +42,25 @@ def test_every_page(person: Person, width: int) -> None:
     person.sign_in()
     person.widen(width)
     found: list[str] = []
+
+    def look(what: str) -> None:
+        found.extend(f"{what}: {each}" for each in person.run(_OVERFLOWS))
+        try:
+            person.check(f"tour-{what.strip('/').replace('/', '-')[:80]}-{width}")
+        except AssertionError as error:
+            found.append(f"{what}: {error}")
+
     for address in pages:
         person.open(address)
-        found += [f"{address}: {each}" for each in person.run(_OVERFLOWS)]
-        try:
-            person.check(f"tour-{address.strip('/').replace('/', '-')[:80]}-{width}")
-        except AssertionError as error:
-            found.append(str(error))
+        look(address)
+    for action in ("redrive", "discard"):
+        person.open(admin_url("deadletters_list", queue=LONG))
+        person.tab_to("input[name=seq]")
+        person.press(" ")
+        person.choose(f"//button[@value='{action}']")
+        look(f"confirm {action}")
+    person.open("/demo/")
+    look("the page of a task of one's own")
+    person.choose("//button[contains(text(), 'Count the lines')]")
+    look("the progress of a task of one's own")
     assert not found, "\n".join(found)

@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.plans, pytest.mark.slow, pytest.mark.django_db]
 
 #: What belongs to a statement (settings of its plan, savepoints), and what Django reads of the user.
 _APART = ("SAVEPOINT", "RELEASE", "set_config(", "current_setting('enable", "django_session", "auth_user")
-MOST = 13
+MOST = 12
 
 
 @pytest.fixture(scope="module")
