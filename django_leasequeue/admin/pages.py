@@ -23,6 +23,7 @@ from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.http.response import HttpResponseBase
 from django.template.response import SimpleTemplateResponse, TemplateResponse
 from django.urls import NoReverseMatch, reverse
+from django.utils.functional import Promise
 from django.utils.html import format_html
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.utils.safestring import SafeString
@@ -129,6 +130,15 @@ M = TypeVar("M", bound=Model)
 
 class ModelAdmin(admin.ModelAdmin, Generic[M]):
     """Its pages show the chosen database, and answer 503 while it is away."""
+
+    def __init__(self, model: type[M], admin_site: admin.AdminSite) -> None:
+        super().__init__(model, admin_site)
+        # Translated here and not in the models: migrations keep the English names.
+        if not isinstance(self.opts.verbose_name, Promise):
+            self.opts.verbose_name = gettext_lazy(self.opts.verbose_name)
+            self.opts.verbose_name_plural = gettext_lazy(str(self.opts.verbose_name_plural))
+            for field in self.opts.local_fields:
+                field.verbose_name = gettext_lazy(str(field.verbose_name))
 
     @property
     def urls(self) -> list[Any]:
