@@ -165,7 +165,7 @@ class Command(LeaseQueueCommand):
             return
         for name, value in counts._asdict().items():
             self.stdout.write(f"{name}: {'-' if value is None else value}")
-        self.stdout.write("options:")
+        self.stdout.write(_("options:"))
         for name, value in info.config.items():
             default = presets.DEFAULTS.get(name)
             note = "" if value == default else "  " + _("(default {value})").format(value=json.dumps(default))

@@ -160,4 +160,4 @@ class Command(LeaseQueueCommand):
 
     def _list(self, title: str, head: tuple[str, ...], rows: list[Any]) -> None:
         self.stdout.write(f"\n{title}")
-        self.stdout.write(table(head, rows) if rows else "  none")
+        self.stdout.write(table(head, rows) if rows else "  " + _("none"))

@@ -50,5 +50,8 @@ class Command(LeaseQueueCommand):
                 self.stdout.write(table([column.replace("_", " ") for column in columns], found))
             return
         done = [change_task(action, options["name"], project, audit.shell(), alias) for alias in aliases]
-        words = _("is paused") if action == "pause" else _("goes on")
-        self.stdout.write(f"{options['name']} {words}{'' if any(done) else ', as before'}")
+        if action == "pause":
+            text = _("{task} is paused") if any(done) else _("{task} is paused, as before")
+        else:
+            text = _("{task} goes on") if any(done) else _("{task} goes on, as before")
+        self.stdout.write(text.format(task=options["name"]))
