@@ -254,7 +254,7 @@ def _parts(job: reading.SeenJob, values: bool) -> list[tuple[str, SafeString]]:
     for part in job.parts:
         if part.body is not None:
             label = _("result body") if part.label == "result" else _("body")
-            found.append((label, format_html("<p>{}</p>", _("binary, {size}").format(size=filesizeformat(part.body)))))
+            found.append((label, format_html("<p>{}</p>", _("binary, {number} bytes").format(number=count(part.body)))))
     return found
 
 
