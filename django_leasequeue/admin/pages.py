@@ -135,7 +135,7 @@ class ModelAdmin(admin.ModelAdmin, Generic[M]):
         super().__init__(model, admin_site)
         # Translated here and not in the models: migrations keep the English names.
         if not isinstance(self.opts.verbose_name, Promise):
-            self.opts.verbose_name = gettext_lazy(self.opts.verbose_name)
+            self.opts.verbose_name = gettext_lazy(str(self.opts.verbose_name))
             self.opts.verbose_name_plural = gettext_lazy(str(self.opts.verbose_name_plural))
             for field in self.opts.local_fields:
                 field.verbose_name = gettext_lazy(str(field.verbose_name))
