@@ -4,7 +4,7 @@
 #   DATABASE_URL=  a PostgreSQL of yours; without it the embedded one in .leasequeue/pg
 
 .DEFAULT_GOAL := help
-.PHONY: help test test-all test-browser demo serve docs lint format bench soak soak-sabotage lake-demo release clean
+.PHONY: help test test-all test-browser demo serve docs lint format bench soak soak-sabotage lake-demo messages release clean
 
 export PYTHON
 # Where this is set, each of the suite's processes would compile every module anew: a third of the whole time.
@@ -29,6 +29,7 @@ help:  ## list the commands
 	@echo "make soak-sabotage  faults in a copy of our code, each of which the soak has to catch   (ARGS='cancel' for some)"
 	@echo "make lake-demo  a week of made-up events through Spark, and the report   (EVENTS=1000000)"
 	@echo "make release  check all, build and tag: VERSION=0.1.0 (scripts/release --rehearse 0.1.0 tries it)"
+	@echo "make messages  bring the translations up to date and compile them"
 	@echo "make docs    the documentation as a site, build/docs/index.html; what is wrong in it ends the build"
 	@echo "make lint    ruff, import-linter, mypy, pyright and bandit"
 	@echo "make format  let ruff format and sort"
@@ -62,6 +63,9 @@ demo: .venv/.installed-test
 
 serve: .venv/.installed-test
 	@scripts/with-devdb sh -c '$(PY) manage.py migrate --verbosity 0 && exec $(PY) manage.py serve $(PORT)'
+
+messages: .venv/.installed-test
+	@$(PY) -m tests.messages
 
 bench: .venv/.installed-test
 	@scripts/with-devdb sh -c '$(PY) manage.py migrate --verbosity 0 && exec $(PY) manage.py leasequeue_bench $(ARGS)'

@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.apps import AppConfig, apps
 from django.core.exceptions import ImproperlyConfigured
 from django.db.models.signals import post_migrate
+from django.utils.translation import gettext_lazy
 
 from . import conf
 from .conf import process
@@ -16,7 +17,7 @@ class LeaseQueueConfig(AppConfig):
 
     name = "django_leasequeue"
     label = "leasequeue"
-    verbose_name = "Lease queue"
+    verbose_name = gettext_lazy("Lease queue")
     default_auto_field = "django.db.models.BigAutoField"
 
     def import_models(self) -> None:

@@ -19,6 +19,8 @@ from django.http.response import HttpResponseBase
 from django.urls import URLPattern, path
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 
 from ..engine.audit import Actor, write
 from ..engine.dead import export as exporting
@@ -84,13 +86,13 @@ def download(rows: Iterable[dict[str, Any]], columns: Sequence[str], kind: str, 
 
 #: What actions on other things than jobs and queues are about: the end of their names, the word, the field of detail.
 _KINDS = (
-    ("_key", "key", "name"),
-    ("_limit", "limit", "limit"),
-    ("_recurring", "recurring task", "name"),
-    ("_task", "task", "name"),
-    ("_workflow", "workflow", "name"),
-    ("_worker", "worker", "node"),
-    ("emit", "event", "event"),
+    ("_key", gettext_lazy("key"), "name"),
+    ("_limit", gettext_lazy("limit"), "limit"),
+    ("_recurring", gettext_lazy("recurring task"), "name"),
+    ("_task", gettext_lazy("task"), "name"),
+    ("_workflow", gettext_lazy("workflow"), "name"),
+    ("_worker", gettext_lazy("worker"), "node"),
+    ("emit", gettext_lazy("event"), "event"),
 )
 
 
@@ -98,8 +100,8 @@ def object_of(line: OperatorAction) -> str:
     """Return what a line is about, in words; empty where jobs, a queue or a filter say it."""
     for end, word, field in _KINDS:
         if line.action.endswith(end):
-            own = line.detail.get("prefix") if word == "key" else line.detail.get("workflow")
-            return " ".join(filter(None, (word, line.detail.get(field), f"({own})" if own else "")))
+            own = line.detail.get("prefix") if end == "_key" else line.detail.get("workflow")
+            return " ".join(filter(None, (str(word), line.detail.get(field), f"({own})" if own else "")))
     return ""
 
 
@@ -107,7 +109,7 @@ def differences(line: OperatorAction) -> list[tuple[str, str, str]]:
     """Return what a line changed: name, before, after, as text; of hidden values only that they did."""
     found = []
     for name, values in line.detail.get("changed", {}).items():
-        pair = values if isinstance(values, list) and len(values) == 2 else ["", "changed"]
+        pair = values if isinstance(values, list) and len(values) == 2 else ["", _("changed")]
         before, after = (value if isinstance(value, str) else json.dumps(value) for value in pair)
         found.append((name, before, after))
     return found
@@ -126,16 +128,20 @@ def changes(form: forms.ModelForm[Any], hidden: Collection[str] = ()) -> dict[st
 
 
 def _who(line: OperatorAction) -> SafeString:
-    return format_html("{} <small>{}</small>", line.username, "" if line.source == "admin" else f"by {line.source}")
+    return format_html(
+        "{} <small>{}</small>",
+        line.username,
+        "" if line.source == "admin" else _("by {source}").format(source=line.source),
+    )
 
 
 def _counted(line: OperatorAction) -> str:
-    return ", ".join(f"{name} {value}" for name, value in line.counts.items())
+    return ", ".join(f"{_(name)} {value}" for name, value in line.counts.items())
 
 
 def _where(line: OperatorAction) -> str:
-    queue = f"{line.project}/{line.queue}" if line.project else line.queue
-    return f"{queue} to {line.detail['to']}" if line.detail.get("to") and line.action != "edit" else queue
+    queue, to = f"{line.project}/{line.queue}" if line.project else line.queue, line.detail.get("to")
+    return _("{queue} to {target}").format(queue=queue, target=to) if to and line.action != "edit" else queue
 
 
 @admin.register(OperatorAction)
@@ -143,14 +149,23 @@ class OperatorActionAdmin(ListAdmin[OperatorAction]):
     """Every line, read only for every user, with Django's own log below."""
 
     change_list_template = "admin/leasequeue/audit.html"
-    list_display = [moment_of("at", "when"), "who", "what", "where", "about", "short", "counted", "reason"]
+    list_display = [
+        moment_of("at", gettext_lazy("when")),
+        "who",
+        "what",
+        "where",
+        "about",
+        "short",
+        "counted",
+        "reason",
+    ]
     search_fields = ["=username", "=action", "=queue"]
     ordering = ["-pk"]
     fields = ["at", "who", "what", "where", "about", "counted", "reason", "changes"]
     readonly_fields = ["who", "what", "where", "about", "counted", "changes"]
-    who = staticmethod(column("who", _who, "username"))
-    where = staticmethod(column("queue", _where, "queue"))
-    counted = staticmethod(column("counts", _counted))
+    who = staticmethod(column(gettext_lazy("who"), _who, "username"))
+    where = staticmethod(column(gettext_lazy("queue"), _where, "queue"))
+    counted = staticmethod(column(gettext_lazy("counts"), _counted))
 
     def get_urls(self) -> list[URLPattern]:
         export = self.view(self.export, "view_operatoraction")
@@ -165,34 +180,39 @@ class OperatorActionAdmin(ListAdmin[OperatorAction]):
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         pages.require(request, "view_operatoraction")
         url, query = self.url("leasequeue_operatoraction_export"), request.GET.urlencode()
-        links = [(f"Export {words}", filters.with_query(url, query, format=kind)) for words, kind in EXPORTS.items()]
+        links = [
+            (_("Export {words}").format(words=words), filters.with_query(url, query, format=kind))
+            for words, kind in EXPORTS.items()
+        ]
         return super().changelist_view(request, {"links": links, "others": _django_log(), **(extra_context or {})})
 
-    @admin.display(ordering="action")
+    @admin.display(description=gettext_lazy("what"), ordering="action")
     def what(self, line: OperatorAction) -> SafeString:
         if not line.operation_id:
             return format_html("{}", line.action)
         address = self.url_or_none("leasequeue_bulkoperation_change", line.operation_id)
-        return format_html("{} {}", line.action, link(f"operation {line.operation_id}", address))
+        return format_html(
+            "{} {}", line.action, link(_("operation {number}").format(number=line.operation_id), address)
+        )
 
-    @admin.display(description="object")
+    @admin.display(description=gettext_lazy("object"))
     def about(self, line: Any) -> SafeString:
         jobs = format_html_join(" ", "{}", ((self.job_link(seq),) for seq in line.seqs[:_NAMED]))
-        more = f" and {len(line.seqs) - _NAMED} more" if len(line.seqs) > _NAMED else ""
+        more = _("and {number} more").format(number=len(line.seqs) - _NAMED) if len(line.seqs) > _NAMED else ""
         text = filters.shown(line.filters, values=line.see)
         cut = format_html(' <span class="lq-cut" title="{}">{:.120}</span>', text, text) if text else ""
-        return format_html("{} {}{}{}", object_of(line), jobs, more, cut)
+        return format_html("{} {} {}{}", object_of(line), jobs, more, cut)
 
-    @admin.display(description="what changed")
+    @admin.display(description=gettext_lazy("what changed"))
     def short(self, line: Any) -> SafeString:
         found = format_html_join(", ", "{}: {} → {}", differences(line)[:_NAMED])
         return format_html('<span class="lq-lines">{}</span>', found) if found else found
 
-    @admin.display(description="what changed")
+    @admin.display(description=gettext_lazy("what changed"))
     def changes(self, line: Any) -> SafeString | str:
-        head = "<tr><th>{}</th><th>before</th><th>after</th></tr>"
+        head = format_html("<tr><th>{}</th><th>{}</th><th>{}</th></tr>", _("what"), _("before"), _("after"))
         body = format_html_join("", "<tr><th scope=row>{}</th><td>{}</td><td>{}</td></tr>", differences(line))
-        table = format_html(f'<table class="lq-differences">{head}{{}}</table>', "what", body) if body else ""
+        table = format_html('<table class="lq-differences">{}{}</table>', head, body) if body else ""
         lines = line.detail.get("difference", [])
         if lines and not line.see:
             return HIDDEN

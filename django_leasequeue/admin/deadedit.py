@@ -10,6 +10,7 @@ from typing import Any
 from django.contrib import messages
 from django.db import transaction
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.utils.translation import gettext as _
 
 from .. import conf
 from ..engine import codec
@@ -75,7 +76,7 @@ class _NotJson(InvalidOption):
     """A text that is not JSON; ``line`` shows the place of the error, and ``at`` is its offset."""
 
     def __init__(self, error: ValueError, text: str) -> None:
-        super().__init__(f"This is not JSON: {error}.")
+        super().__init__(_("This is not JSON: {error}.").format(error=error))
         self.at: int | None = getattr(error, "pos", None)
         self.line = ""
         if isinstance(error, json.JSONDecodeError):
@@ -92,14 +93,20 @@ def check_data(text: str, dead_letter: DeadRow, real: Any, shown: Any) -> Any:
         raise _NotJson(error, text) from error
     limit = conf.settings.API.MAX_DEPTH
     if too_deep(edited, limit):
-        raise InvalidOption(f"This is nested more than {limit} deep: flatten it.")
+        raise InvalidOption(_("This is nested more than {limit} deep: flatten it.").format(limit=limit))
     made = restore(edited, shown, real)
     if HIDDEN in codec.dumps(made) and HIDDEN not in (dead_letter.data_json or ""):
-        raise InvalidOption(f"Leave {HIDDEN} where it is, or put a value in its place: a hidden value cannot be moved.")
+        raise InvalidOption(
+            _("Leave {hidden} where it is, or put a value in its place: a hidden value cannot be moved.").format(
+                hidden=HIDDEN
+            )
+        )
     if dead_letter.name and isinstance(real, dict) and real and set(real) <= {"args", "kwargs"}:
         args, kwargs = (made.get("args", []), made.get("kwargs", {})) if isinstance(made, dict) else (None, None)
         if not (isinstance(args, list) and isinstance(kwargs, dict) and set(made) <= {"args", "kwargs"}):
-            raise InvalidOption('The data of a task is {"args": [...], "kwargs": {...}}: nothing else can be edited.')
+            raise InvalidOption(
+                _('The data of a task is {"args": [...], "kwargs": {...}}: nothing else can be edited.')
+            )
         with suppress(TaskNotFound):  # it may be declared elsewhere
             task = find_task(dead_letter.name)
             try:
@@ -144,8 +151,10 @@ def edit(admin: pages.ModelAdmin[Any], request: HttpRequest, seq: int) -> HttpRe
         "reason": reason,
         "next": admin.back(request),
     }
-    frame: dict[str, Any] = {"crumbs": [("Dead letters", "leasequeue_deadletters")], "status": 400 if error else 200}
-    return admin.page(request, "deadletters/edit.html", context, title=f"Edit and retry job {seq}", **frame)
+    frame: dict[str, Any] = {"crumbs": [(_("Dead letters"), "leasequeue_deadletters")], "status": 400 if error else 200}
+    return admin.page(
+        request, "deadletters/edit.html", context, title=_("Edit and retry job {job}").format(job=seq), **frame
+    )
 
 
 def _retry(
@@ -158,7 +167,7 @@ def _retry(
     with transaction.atomic(using=reading.alias()):
         done = reading.run(edited)
         if done.seq is None:
-            raise InvalidOption(f"Nothing was done: {CONFLICTS[done.conflict or 'gone']}.")
+            raise InvalidOption(_("Nothing was done: {why}.").format(why=_(CONFLICTS[done.conflict or "gone"])))
         audit.record(
             request,
             "edit",
@@ -169,6 +178,8 @@ def _retry(
             reason=reason,
             detail={"from": dead_letter.seq, "to": done.seq, "difference": lines[:200]},
         )
-    messages.success(request, f"Job {dead_letter.seq} goes on as job {done.seq} with other data.")
+    messages.success(
+        request, _("Job {job} goes on as job {new_job} with other data.").format(job=dead_letter.seq, new_job=done.seq)
+    )
     address = admin.job_url(done.seq)
     return HttpResponseRedirect(address or admin.back(request))

@@ -14,6 +14,8 @@ from django.db import transaction
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.http.response import HttpResponseBase
 from django.urls import URLPattern, path
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 
 from .. import engine
 from ..engine.dead import export as exporting
@@ -26,12 +28,23 @@ from ..engine.queues import routing
 from ..exceptions import InvalidOption, LeaseQueueError, OperationActive
 from ..metrics import charts
 from ..models import DeadLetter
+from ..templatetags.leasequeue_admin import count, or_more
 from . import audit, deadedit, filters, pages, reading
 
 GROUPS_PAGE, LIST_PAGE = 20, 50
-_CRUMBS = [("Dead letters", "leasequeue_deadletters")]
-#: Above so many jobs a person types what they do.
+_CRUMBS = [(gettext_lazy("Dead letters"), "leasequeue_deadletters")]
+TITLES = {
+    "retry": gettext_lazy("Retry dead letters"),
+    "redrive": gettext_lazy("Redrive dead letters"),
+    "discard": gettext_lazy("Discard dead letters"),
+}
+#: Above so many jobs a person types what they do: the phrase, in the language of the page.
 TYPED = 1_000
+_PHRASES = {
+    "retry": gettext_lazy("retry {number}"),
+    "redrive": gettext_lazy("redrive {number}"),
+    "discard": gettext_lazy("discard {number}"),
+}
 _SALT = "django_leasequeue.admin.deadletters"
 
 
@@ -44,13 +57,13 @@ def _read(request: HttpRequest, kind: str) -> Asked:
     if scope == "selection":
         texts = request.POST.getlist("seq")
         if not texts:
-            raise InvalidOption("No job is selected: tick some, or choose everything that the filter matches.")
+            raise InvalidOption(_("No job is selected: tick some, or choose everything that the filter matches."))
         if len(texts) > MAX_SELECTION or not all(text.isdecimal() and len(text) < 19 for text in texts):
-            raise InvalidOption(f"A selection is at most {MAX_SELECTION:,} numbers of jobs.")
+            raise InvalidOption(_("A selection has at most {most} jobs.").format(most=count(MAX_SELECTION)))
         seqs = sorted({int(text) for text in texts})
         wanted = DeadFilter(project=wanted.project, queue=wanted.queue)
     elif scope != "filter":
-        raise InvalidOption("Choose the selected jobs, or everything that the filter matches.")
+        raise InvalidOption(_("Choose the selected jobs, or everything that the filter matches."))
     to = request.POST.get("to", "").strip() or None
     return Asked(
         kind, wanted, seqs, to if kind == REDRIVE else None, None, 0, request.POST.get("reason", "").strip(),
@@ -63,9 +76,9 @@ def _pace(request: HttpRequest) -> tuple[float | None, int]:
     try:
         rate, jitter = (float(text) if text else None for text in texts)
     except ValueError as error:
-        raise InvalidOption("Rate (jobs a second) and jitter (seconds) are numbers, or empty.") from error
+        raise InvalidOption(_("Rate (jobs a second) and jitter (seconds) are numbers, or empty.")) from error
     if jitter is not None and not 0 <= jitter <= 86_400:
-        raise InvalidOption("Jitter is 0 to 86,400 seconds.")
+        raise InvalidOption(_("Jitter takes 0 to {most} seconds.").format(most=count(86_400)))
     return rate, round((jitter or 0) * 1_000)
 
 
@@ -73,7 +86,8 @@ def phrase(kind: str, found: Preview) -> str | None:
     """Return what a person has to type before so much is done; ``None`` where no typing is needed."""
     if found.matches <= TYPED and not found.capped:
         return None
-    return f"{kind} {found.matches}{' or more' if found.capped else ''}"
+    number = _("{number} or more") if found.capped else "{number}"
+    return _PHRASES[kind].format(number=number.format(number=found.matches))
 
 
 def _what(asked: Asked) -> str:
@@ -94,7 +108,7 @@ def _shown(request: HttpRequest, asked: Asked) -> Preview:
     except signing.BadSignature:
         what = None
     if what != _what(asked):
-        raise InvalidOption("This is not what the confirmation page showed: look at it again.")
+        raise InvalidOption(_("This is not what the confirmation page showed: look at it again."))
     return Preview(datetime.fromisoformat(at), matches, capped)
 
 
@@ -144,16 +158,18 @@ class DeadLetterAdmin(pages.ReadOnly, pages.PageAdmin[DeadLetter]):
             "next_url": self._after(request, wanted, found.next, **sorting),
             "search": not wanted.indexed,
         }
-        return self.page(request, "deadletters/groups.html", context, title="Dead letters")
+        return self.page(request, "deadletters/groups.html", context, title=_("Dead letters"))
 
     def _group(self, request: HttpRequest, wanted: DeadFilter, group: DeadGroup) -> dict[str, Any]:
         query = wanted.query(project=group.project, queue=group.queue, fingerprint=group.fingerprint)
-        count, most = f"{group.dead_letters:,}{'+' if group.capped else ''}", max(group.bars, default=0)
-        title = f"{count} dead letters over time, at most {most:,}{' or more' if most > BUCKET_CAP else ''} a bar"
+        number, most = f"{count(group.dead_letters)}{'+' if group.capped else ''}", max(group.bars, default=0)
+        title = _("{number} dead letters over time, at most {most} a bar").format(
+            number=number, most=or_more(most, most > BUCKET_CAP)
+        )
         return {
             **group._asdict(),
-            "count": count,
-            "label": " ".join(filter(None, [group.error_type, (group.error or "")[:80]])) or "without an error",
+            "count": number,
+            "label": " ".join(filter(None, [group.error_type, (group.error or "")[:80]])) or _("without an error"),
             "query": query,
             "url": filters.with_query(self.url("leasequeue_deadletters_list"), query),
             "sample_url": None if group.sample_seq is None else self.job_url(group.sample_seq),
@@ -176,12 +192,12 @@ class DeadLetterAdmin(pages.ReadOnly, pages.PageAdmin[DeadLetter]):
             "next_url": self._after(request, wanted, found.next),
             "search": not wanted.indexed,
         }
-        title = "List of dead letters"
+        title = _("List of dead letters")
         return self.page(request, "deadletters/list.html", context, title=title, crumbs=_CRUMBS)
 
     def _refused(self, request: HttpRequest, error: str) -> HttpResponse:
         context = {"filter": filters.form(request, DeadFilter(), error), "saved": filters.saved(request)}
-        title = "Dead letters"
+        title = _("Dead letters")
         return self.page(request, "deadletters/refused.html", context, title=title, crumbs=_CRUMBS, status=400)
 
     def _after(self, request: HttpRequest, wanted: DeadFilter, after: str | None, **more: str) -> str | None:
@@ -223,7 +239,7 @@ class DeadLetterAdmin(pages.ReadOnly, pages.PageAdmin[DeadLetter]):
         """Answer a form: with the confirmation page, or by doing it and going back or to the operation."""
         kind = request.POST.get("action", "")
         if kind not in KINDS:
-            messages.error(request, "Choose what to do: retry, redrive or discard.")
+            messages.error(request, _("Choose what to do: retry, redrive or discard."))
             return HttpResponseRedirect(self.back(request))
         pages.require(request, "view_job", f"{kind}_job")
         try:
@@ -257,7 +273,7 @@ class DeadLetterAdmin(pages.ReadOnly, pages.PageAdmin[DeadLetter]):
         context: dict[str, Any] = {
             "asked": asked,
             "found": found,
-            "count": f"{found.matches:,}{' or more' if found.capped else ''}",
+            "count": or_more(found.matches, found.capped),
             "words": frozen.words() if asked.seqs is None else [],
             "filter_query": asked.wanted.query(),
             "shown": _seal(asked, found),
@@ -268,7 +284,7 @@ class DeadLetterAdmin(pages.ReadOnly, pages.PageAdmin[DeadLetter]):
             "next": self.back(request),
             "samples": [{**row._asdict(), "url": self.job_url(row.seq)} for row in found.samples],
         }
-        title, status = f"{asked.kind.capitalize()} dead letters", 400 if errors else 200
+        title, status = TITLES[asked.kind], 400 if errors else 200
         return self.page(request, "deadletters/confirm.html", context, title=title, crumbs=_CRUMBS, status=status)
 
     def _one(self, request: HttpRequest, asked: Asked) -> HttpResponse:
@@ -283,23 +299,29 @@ class DeadLetterAdmin(pages.ReadOnly, pages.PageAdmin[DeadLetter]):
                 facts = asked.facts({"to": asked.to} if asked.to else {})
                 audit.record(request, asked.kind, seqs=[seq], counts={"done": done.done}, **facts)
         if done.conflicts:
-            messages.error(request, f"Job {seq} was left alone: {CONFLICTS[done.conflicts[0][1]]}.")
+            messages.error(
+                request, _("Job {job} was left alone: {why}.").format(job=seq, why=_(CONFLICTS[done.conflicts[0][1]]))
+            )
         else:
-            words = {"retry": "is ready again", "redrive": f"is in the queue {asked.to}", "discard": "is discarded"}
-            messages.success(request, f"Job {seq} {words[asked.kind]}.")
+            words = {
+                "retry": _("Job {job} is ready again."),
+                "redrive": _("Job {job} is in the queue {queue}."),
+                "discard": _("Job {job} is discarded."),
+            }
+            messages.success(request, words[asked.kind].format(job=seq, queue=asked.to))
         return HttpResponseRedirect(self.back(request))
 
     def _start(self, request: HttpRequest, asked: Asked) -> HttpResponse:
         """Start a bulk operation over what the confirmation page showed."""
         found = _shown(request, asked)
         if not found.matches and not found.capped:
-            raise InvalidOption("Nothing matches.")
+            raise InvalidOption(_("Nothing matches."))
         words = phrase(asked.kind, found)
-        if words is not None and " ".join(request.POST.get("typed", "").split()).lower() != words:
-            raise InvalidOption(f"Type “{words}”, exactly so: this is for many jobs.")
+        if words is not None and " ".join(request.POST.get("typed", "").split()).lower() != words.lower():
+            raise InvalidOption(_("This is for many jobs: type “{phrase}”, exactly as shown.").format(phrase=words))
         asked = asked._replace(at=found.at)
         detail = {"to": asked.to, "rate": asked.rate, "jitter_ms": asked.jitter_ms}
         record = partial(audit.record, request)
         number = start(asked, found, audit.actor(request), record, reading.alias(), detail)
-        messages.success(request, f"Operation {number} is started.")
+        messages.success(request, _("Operation {number} is started.").format(number=number))
         return self.redirect("leasequeue_bulkoperation_change", number, next=self.back(request))

@@ -9,6 +9,7 @@ from urllib.parse import parse_qs, parse_qsl, urlencode
 from django.contrib import messages
 from django.db.models import Q
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.utils.translation import gettext as _
 
 from ..engine.dead.filter import EMPTY, FIELDS, MAX_TESTS, DeadFilter, from_query
 from ..engine.dead.redaction import HIDDEN
@@ -42,7 +43,7 @@ def read(request: HttpRequest, query: str | None = None) -> tuple[DeadFilter, st
     except InvalidOption as error:
         return DeadFilter(), str(error)
     if wanted.payload and not pages.allowed(request, "view_payload"):
-        return DeadFilter(), "You may not see payloads, so you cannot search in them."
+        return DeadFilter(), _("You may not see payloads, so you cannot search in them.")
     return wanted, ""
 
 
@@ -68,24 +69,24 @@ def form(request: HttpRequest, wanted: DeadFilter, error: str = "") -> dict[str,
     tasks, tags = reading.offered()
     # Name, label, value, an example, and what can be chosen.
     fields: list[tuple[str, str, str, str, list[str]]] = [
-        ("queue", "Queue", value("queue", wanted.queue), "any", reading.queue_names(wanted.project or "")),
-        ("task", "Task", value("task", wanted.task), "any", tasks),
-        ("tag", "Tag", value("tag", wanted.tag), "any", tags),
-        ("text", "Text", value("text", wanted.text), "part of the error or key", []),
+        ("queue", _("Queue"), value("queue", wanted.queue), _("any"), reading.queue_names(wanted.project or "")),
+        ("task", _("Task"), value("task", wanted.task), _("any"), tasks),
+        ("tag", _("Tag"), value("tag", wanted.tag), _("any"), tags),
+        ("text", _("Text"), value("text", wanted.text), _("part of the error or key"), []),
     ]
     rare = [
-        ("since", "Died since", at("since"), "2h, 7d, 2026-11-20T18:30"),
-        ("until", "Died until", at("until"), "30min"),
-        ("deliveries", "Deliveries", value("deliveries", wanted.deliveries or None), "3, >=3"),
-        ("fingerprint", "Fingerprint", value("fingerprint", wanted.fingerprint), ""),
-        ("project", "Project", value("project", wanted.project), "- for none"),
+        ("since", _("Died since"), at("since"), "2h, 7d, 2026-11-20T18:30"),
+        ("until", _("Died until"), at("until"), "30min"),
+        ("deliveries", _("Deliveries"), value("deliveries", wanted.deliveries or None), "3, >=3"),
+        ("fingerprint", _("Fingerprint"), value("fingerprint", wanted.fingerprint), ""),
+        ("project", _("Project"), value("project", wanted.project), _("- for none")),
     ]
     tests = given.get("payload", []) if error else [str(test) for test in wanted.payload]
     more = tests if len(tests) >= MAX_TESTS else [*tests, ""]
     ranges, rest = [], wanted.query(since=None, until=None)
     for name, since in rates.SINCE.items():
         address = with_query("", rest, **({"since": since} if since else {})) or "?"
-        ranges.append((name, address, since == request.GET.get("since", "")))
+        ranges.append((_(name), address, since == request.GET.get("since", "")))
     return {
         "fields": fields,
         "rare": rare,
@@ -119,24 +120,24 @@ def change_saved(
         if not request.user.is_superuser:
             gone = gone.filter(owner=owner)
         if gone.delete()[0]:
-            messages.success(request, "The filter is forgotten.")
+            messages.success(request, _("The filter is forgotten."))
         else:
-            messages.error(request, "That filter is not yours, or gone already.")
+            messages.error(request, _("That filter is not yours, or gone already."))
         return back
     name = request.POST.get("name", "").strip()
     query, error = check(request, request.POST.get("filter", ""))
     if not error and not 1 <= len(name) <= 80:
-        error = "The name of a saved filter has 1 to 80 characters."
+        error = _("The name of a saved filter has 1 to 80 characters.")
     known = SavedFilter.objects.filter(owner=owner)
     if not error and known.exclude(name=name).count() >= MAX_SAVED:
-        error = f"You have {MAX_SAVED} saved filters: forget one first."
+        error = _("You have {number} saved filters: forget one first.").format(number=MAX_SAVED)
     if error:
         messages.error(request, error)
         return back
     shared, owner_name = request.POST.get("shared") == "1", request.user.get_username()[:255]
     values = {"query": query, "shared": shared, "owner_name": owner_name, "page": page}
     SavedFilter.objects.update_or_create(owner=owner, name=name, defaults=values)
-    messages.success(request, f"Saved the filter {name!r}.")
+    messages.success(request, _("Saved the filter “{name}”.").format(name=name))
     return back
 
 

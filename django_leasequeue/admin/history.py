@@ -14,6 +14,8 @@ from typing import Any
 from django.utils import timezone
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
 
 from ..engine import clock
 from ..enums import EventKind
@@ -26,16 +28,16 @@ _ENDS = {EventKind.RELEASED, EventKind.ACKED, EventKind.FAILED, EventKind.EXPIRE
 
 
 def what(event: JobEvent) -> str:
-    """Return the event in words: a job that is given back because it failed has failed."""
+    """Return the event in words, to be translated: a job that is given back because it failed has failed."""
     if event.kind == EventKind.RELEASED:
         detail = event.detail or {}
-        word = "suspended" if detail.get("suspended") else "given back"
-        return "failed" if detail.get("error_type") else word
+        word = gettext_noop("suspended") if detail.get("suspended") else gettext_noop("given back")
+        return gettext_noop("failed") if detail.get("error_type") else word
     if event.kind == EventKind.FAILED:
-        return "failed for good"
+        return gettext_noop("failed for good")
     if event.kind == EventKind.ACKED:
-        return "completed"
-    return str(EventKind(event.kind).label).replace("_", " ")
+        return gettext_noop("completed")
+    return EventKind(event.kind).label.replace("_", " ")
 
 
 @dataclass(slots=True)
@@ -51,7 +53,7 @@ class AttemptLine:
     ended_at: datetime | None = None
     deadline: datetime | None = None
     extended: int = 0
-    outcome: str = "running"
+    outcome: str = gettext_noop("running")
     retry_at: str | None = None
     error: Attempt | None = None
     failing: bool = False
@@ -106,7 +108,7 @@ def _note(attempt: AttemptLine, event: JobEvent) -> None:
     attempt.ended_at = event.occurred_at
     attempt.outcome = what(event)
     if detail.get("unstarted"):
-        attempt.outcome = "given back unstarted"
+        attempt.outcome = gettext_noop("given back unstarted")
     attempt.ran = _span(event.ran)
     attempt.retry_at = detail.get("available_at")
     attempt.failing = event.kind in {EventKind.EXPIRED, EventKind.FAILED} or bool(detail.get("error_type"))
@@ -131,8 +133,12 @@ def _compare(failed: Sequence[AttemptLine]) -> None:
         if old is None or new is None:
             continue
         after.changes = [
-            f"another {word}: {_short(getattr(old, name))} → {_short(getattr(new, name))}"
-            for name, word in (("error_type", "error"), ("message", "message"), ("node", "worker"))
+            words.format(before=_short(getattr(old, name)), after=_short(getattr(new, name)))
+            for name, words in (
+                ("error_type", _("another error: {before} → {after}")),
+                ("message", _("another message: {before} → {after}")),
+                ("node", _("another worker: {before} → {after}")),
+            )
             if getattr(old, name) != getattr(new, name)
         ]
         texts = [f"{each.error_type}: {each.message}\n{each.traceback}" for each in (old, new)]
@@ -141,13 +147,13 @@ def _compare(failed: Sequence[AttemptLine]) -> None:
             different = itertools.islice(difflib.unified_diff(was, now, lineterm="", n=1), 2, 2 + _DIFF_LINES)
             after.difference = [(_DIFF_KINDS.get(line[:1], ""), line) for line in different]
             if old.traceback != new.traceback:
-                after.changes.append("another traceback")
+                after.changes.append(_("another traceback"))
         if not after.changes:
-            after.changes = ["nothing: the same error, by the same worker"]
+            after.changes = [_("nothing: the same error, by the same worker")]
 
 
 def _short(value: str | None) -> str:
-    text = value or "none"
+    text = value or _("none")
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
@@ -218,9 +224,9 @@ def draw(events: Sequence[JobEvent], now: datetime, *, open_end: bool) -> SafeSt
     mark = '<g class="lq-tone-{}" transform="translate({},{})"><title>{}</title><path class="{}" d="{}"/></g>'
     spans_drawn = '<path class="lq-wait" d="{}"/><g class="lq-tone-0"><path class="lq-span" d="{}"/></g>{}{}'
     line = format_html(spans_drawn, free, held, format_html_join("", mark, marks), _labels(times, places))
-    counts = ", ".join(f"{count} {words}" for words, count in Counter(map(what, events)).items())
-    described = f"{counts}. The table below has each."
-    return charts.drawing("timeline", "Timeline of the leases", described, _WIDTH, _HEIGHT, line)
+    counts = ", ".join(f"{count} {_(words)}" for words, count in Counter(map(what, events)).items())
+    described = _("{counts}. The table below has each.").format(counts=counts)
+    return charts.drawing("timeline", _("Timeline of the leases"), described, _WIDTH, _HEIGHT, line)
 
 
 def _places(times: Sequence[datetime]) -> list[float]:
@@ -245,9 +251,9 @@ def _labels(times: Sequence[datetime], places: Sequence[float]) -> SafeString:
 
 
 def _says(event: JobEvent) -> str:
-    parts = [what(event), timezone.localtime(clock.aware(event.occurred_at)).strftime("%Y-%m-%d %H:%M:%S")]
+    parts = [_(what(event)), timezone.localtime(clock.aware(event.occurred_at)).strftime("%Y-%m-%d %H:%M:%S")]
     if event.node:
-        parts.append(f"by {event.node}")
+        parts.append(_("by {source}").format(source=event.node))
     if event.kind == EventKind.CLAIMED and event.deliveries:
-        parts.append(f"delivery {event.deliveries}")
+        parts.append(_("delivery {number}").format(number=event.deliveries))
     return ", ".join(parts)

@@ -16,6 +16,8 @@ from urllib.parse import parse_qs, urlencode
 from django.contrib import messages
 from django.db.models.functions import Left
 from django.http import HttpRequest, HttpResponse
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
 
 from .. import engine
 from ..engine import arrays, codec
@@ -40,7 +42,7 @@ PAGE = 50
 #: States whose figures the list shows, and the names of those.
 _FIGURES = {"ready": "ready", "delayed": "delayed", "leased": "in_flight", "dead": "dead", "record": "records"}
 #: The list's words for states of suspended jobs.
-SLEEPING, WAITING = SUSPENDED = ("sleeping", "waiting for an event")
+SLEEPING, WAITING = SUSPENDED = (gettext_noop("sleeping"), gettext_noop("waiting for an event"))
 #: Steps that one page looks at.
 LOOK = 500
 #: Jobs that one page looks at, how many at a time, and the seconds after which it stops.
@@ -142,7 +144,9 @@ def from_request(values: Mapping[str, list[str]], queue: int | None, *, payloads
     rest = from_values({name: values[name] for name in _FIELDS if name in values})
     state = (values.get("state") or [""])[-1] or "any"
     if state != "any" and state not in STATES:
-        raise InvalidOption(f"a state is one of any, {', '.join(STATES)}; it is {state[:40]!r}.")
+        raise InvalidOption(
+            _("state must be one of any, {states}; it is {given!r}.").format(states=", ".join(STATES), given=state[:40])
+        )
     return JobFilter(rest, queue, None if state == "any" else state, payloads)
 
 
@@ -226,11 +230,11 @@ def job_list(admin: pages.PageAdmin[Job], request: HttpRequest) -> HttpResponse:
             messages.error(request, str(error))
         nothing = from_request({"task": request.GET.getlist("task")}, None, payloads=False)
         return admin.page(
-            request, "jobs.html", {**_form(request, nothing), **context, "actions": actions}, title="Jobs"
+            request, "jobs.html", {**_form(request, nothing), **context, "actions": actions}, title=_("Jobs")
         )
     try:
         if unknown:
-            raise InvalidOption(f"There is no queue {unknown}.")
+            raise InvalidOption(_("There is no queue {queue}.").format(queue=unknown))
         given = dict(request.GET.lists())
         if words:
             if words.startswith("tags.") and "=" in words:
@@ -239,10 +243,10 @@ def job_list(admin: pages.PageAdmin[Job], request: HttpRequest) -> HttpResponse:
             given["text"] = [words[1:-1] if quoted else words] if words else []
         wanted = from_request(given, None if queue is None else queue.pk, payloads=may_search)
         if wanted.rest.payload and not may_search:
-            raise InvalidOption("You may not see payloads, so you cannot search in them.")
+            raise InvalidOption(_("You may not see payloads, so you cannot search in them."))
     except InvalidOption as error:
         form = _form(request, JobFilter(DeadFilter()))
-        return admin.page(request, "jobs.html", {**form, **context, "error": str(error)}, title="Jobs", status=400)
+        return admin.page(request, "jobs.html", {**form, **context, "error": str(error)}, title=_("Jobs"), status=400)
     listed: list[tuple[int, str, str | None]] = []
     worker = request.GET.get("worker", "").replace("\x00", "").strip()[:512]
     if not worker and queue is not None and wanted.rest.empty and (not state or state in JobState.labels):
@@ -265,7 +269,7 @@ def job_list(admin: pages.PageAdmin[Job], request: HttpRequest) -> HttpResponse:
         context["next"] = None if looked.next is None else f"?{wanted.query(below=looked.next)}"
         listed = [(job.seq, job.queue, job.task) for job in looked.jobs]
     context["arguments"] = arguments(listed, values=may_search)
-    return admin.page(request, "jobs.html", {**_form(request, wanted), **context, "actions": actions}, title="Jobs")
+    return admin.page(request, "jobs.html", {**_form(request, wanted), **context, "actions": actions}, title=_("Jobs"))
 
 
 def _queue(text: str) -> tuple[Queue | None, str]:
@@ -274,7 +278,7 @@ def _queue(text: str) -> tuple[Queue | None, str]:
         return None, ""
     known = Queue.objects.using(reading.alias())
     text = text.replace("\x00", "")[:1_000]
-    project, _, name = text.rpartition("/")
+    project, _slash, name = text.rpartition("/")
     found = known.filter(project=project, name=name).first()
     if found is None and (number := seq_of(text)) is not None:
         found = known.filter(pk=number).first()
@@ -289,19 +293,21 @@ def checked_query(request: HttpRequest, query: str) -> tuple[str, str]:
         from_request({name: found for name, found in kept.items() if name != "state"}, None, payloads=False)
     except InvalidOption as error:
         return "", str(error)
-    return urlencode(kept, doseq=True), unknown_name(values, NAMES) or ("" if kept else "There is no filter to save.")
+    return urlencode(kept, doseq=True), unknown_name(values, NAMES) or (
+        "" if kept else _("There is no filter to save.")
+    )
 
 
 def _actions(admin: pages.PageAdmin[Job], request: HttpRequest) -> list[tuple[str, str, str, str]]:
     """Return what this user may do with selected jobs: action, label, address, look of the button."""
     urls = [admin.url_or_none(f"leasequeue_{name}") for name in ("jobs_act", "deadletters_act")]
     offered = (
-        ("cancel", "Cancel", "cancel_job", 0, "danger"),
-        ("run", "Run now", "change_job", 0, ""),
-        ("release", "Release", "release_job", 0, "plain"),
-        ("retry", "Retry the dead", "retry_job", 1, ""),
-        ("redrive", "Redrive the dead…", "redrive_job", 1, "plain"),
-        ("discard", "Discard the dead…", "discard_job", 1, "danger"),
+        ("cancel", _("Cancel"), "cancel_job", 0, "danger"),
+        ("run", _("Run now"), "change_job", 0, ""),
+        ("release", _("Release"), "release_job", 0, "plain"),
+        ("retry", _("Retry the dead"), "retry_job", 1, ""),
+        ("redrive", _("Redrive the dead…"), "redrive_job", 1, "plain"),
+        ("discard", _("Discard the dead…"), "discard_job", 1, "danger"),
     )
     return [
         (name, label, url, look)
@@ -328,7 +334,7 @@ def _form(request: HttpRequest, wanted: JobFilter) -> dict[str, Any]:
         "state": request.GET.get("state", ""),
         "given": given,
         "ranges": [
-            (name, f"?{urlencode({**kept, 'since': since})}", given["since"] == since)
+            (_(name), f"?{urlencode({**kept, 'since': since})}", given["since"] == since)
             for name, since in rates.SINCE.items()
         ],
     }
@@ -351,7 +357,7 @@ def _by_index(request: HttpRequest, queue: Queue, state: str) -> dict[str, Any]:
         "state": state,
         "figures": [
             *((name, count, f"?{urlencode({**base, 'state': name})}") for name, count in figures),
-            ("any, finished ones too", "", f"?{urlencode({**base, 'state': 'any'})}"),
+            (_("any, also ended"), "", f"?{urlencode({**base, 'state': 'any'})}"),
         ],
         "jobs": page.jobs,
         "first": f"?{urlencode(base)}" if request.GET.get("after") else None,
@@ -380,5 +386,5 @@ def _jump(admin: pages.PageAdmin[Job], request: HttpRequest, query: str) -> Http
         request,
         "jobs.html",
         {**form, "found": found, "arguments": lines, "actions": _actions(admin, request)},
-        title="Jobs",
+        title=_("Jobs"),
     )

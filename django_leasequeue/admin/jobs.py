@@ -14,6 +14,8 @@ from django.template.defaultfilters import filesizeformat
 from django.urls import URLPattern, path
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy, ngettext
 
 from .. import engine
 from ..engine import clock, codec, metadata
@@ -26,6 +28,7 @@ from ..enums import EventKind
 from ..exceptions import LeaseQueueError
 from ..models import Job, JobEvent, Worker
 from ..tasks.results import new_end
+from ..templatetags.leasequeue_admin import count
 from . import audit, history, pages, reading
 from .filters import change_saved
 from .job_list import NAMES, SUSPENDED, checked_query, job_list
@@ -38,9 +41,13 @@ _ACTIONS = {
     "wake": "change_job",
     "emit": "emit_event",
 }
-#: What is done to many jobs, by the queryset's methods, and the word for it.
+#: What is done to many jobs, by the queryset's methods, and the sentence for it.
 _MANY = {"cancel": "cancel", "release": "release", "run": "run_now"}
-_ACTED = {"cancel": "cancelled", "release": "released", "run": "ready now"}
+_ACTED = {
+    "cancel": gettext_lazy("Cancelled: {done} of {selected} jobs."),
+    "release": gettext_lazy("Released: {done} of {selected} jobs."),
+    "run": gettext_lazy("Ready now: {done} of {selected} jobs."),
+}
 #: The state that they leave a job in.
 _AFTER = {"cancel": "cancelled", "release": "ready", "run": "ready", "wake": "ready"}
 #: Values that the tree of a JSON value shows, and characters of one text.
@@ -104,8 +111,8 @@ class JobAdmin(pages.PageAdmin[Job]):
             "edit_url": self.url_or_none("leasequeue_deadletters_edit", seq) if dead else None,
             "every": 5 if running else 0,
         }
-        crumbs = [("Jobs", "leasequeue_job_changelist")]
-        return self.page(request, "job.html", context, title=f"Job {seq}", crumbs=crumbs)
+        crumbs = [(_("Jobs"), "leasequeue_job_changelist")]
+        return self.page(request, "job.html", context, title=_("Job {job}").format(job=seq), crumbs=crumbs)
 
     def _links(
         self, request: HttpRequest, job: reading.SeenJob | None, events: Sequence[JobEvent], workers: list[Worker]
@@ -115,19 +122,23 @@ class JobAdmin(pages.PageAdmin[Job]):
             print_ = job.failure.fingerprint
             query = {"fingerprint": print_, "queue": job.queue.name, "project": job.queue.project}
             if group := self.url_or_none("leasequeue_deadletters_list", **query):
-                links.append(("Group", f"dead letters like this ({print_})", group))
+                links.append(
+                    (_("Group"), _("dead letters like this ({fingerprint})").format(fingerprint=print_), group)
+                )
         if job is not None and (node := job.job.worker) and pages.allowed(request, "view_worker"):
             known = any(worker.node == node for worker in workers)
             address = self.url("leasequeue_worker_changelist", node=node)
-            links.append(("Worker", node if known else f"{node} (gone)", address))
+            links.append((_("Worker"), node if known else _("{worker} (gone)").format(worker=node), address))
         if job is not None and (source := job.stored.source_seq) is not None:
-            where = f"job {source} of {job.source.name if job.source else 'a queue that is gone'}"
-            links.append(("Came from", where, self.url("leasequeue_job_change", source)))
+            where = _("job {job} of {queue}").format(
+                job=source, queue=job.source.name if job.source else _("a queue that is gone")
+            )
+            links.append((_("Came from"), where, self.url("leasequeue_job_change", source)))
         for event in events:
             detail = event.detail or {}
             if detail.get("to_seq") is not None:
-                what = "Redriven to" if event.kind == EventKind.REDRIVEN else "Dead letter"
-                text = f"job {detail['to_seq']} of {detail.get('to')}"
+                what = _("Redriven to") if event.kind == EventKind.REDRIVEN else _("Dead letter")
+                text = _("job {job} of {queue}").format(job=detail["to_seq"], queue=detail.get("to"))
                 links.append((what, text, self.url("leasequeue_job_change", detail["to_seq"])))
         return links
 
@@ -139,7 +150,7 @@ class JobAdmin(pages.PageAdmin[Job]):
         job = reading.read_job(seq)
         to = seq
         if job is None or not (job.live or action == "copy"):
-            messages.error(request, f"Job {seq} is not there any more.")
+            messages.error(request, _("Job {job} is not there any more.").format(job=seq))
         else:
             try:
                 with transaction.atomic(using=reading.alias()):
@@ -166,81 +177,94 @@ class JobAdmin(pages.PageAdmin[Job]):
         action = pages.action_of(request, {name: _ACTIONS[name] for name in _MANY}, "view_job")
         seqs = [seq for text in request.POST.getlist("seq")[: MAX_BATCH + 1] if (seq := seq_of(text)) is not None]
         if not 0 < len(seqs) <= MAX_BATCH:
-            messages.error(request, f"Select 1 to {MAX_BATCH:,} jobs.")
+            messages.error(request, _("Select 1 to {most} jobs.").format(most=count(MAX_BATCH)))
         else:
             with transaction.atomic(using=reading.alias()):
                 jobs = Job.objects.using(reading.alias()).filter(pk__in=seqs)
                 done = getattr(jobs, _MANY[action])()
                 if done:
                     audit.record(request, action, seqs=seqs, counts={"done": done, "selected": len(seqs)})
-            left = f" The other {len(seqs) - done:,} were in another state." if done < len(seqs) else ""
+            text = _ACTED[action].format(done=count(done), selected=count(len(seqs)))
+            if done < len(seqs):
+                text += " " + _("The others were in another state.")
             say = messages.success if done else messages.error
-            say(request, f"{_ACTED[action].capitalize()}: {done:,} of {len(seqs):,} jobs.{left}")
+            say(request, text)
         return HttpResponseRedirect(self.back(request))
 
     def _copy(self, request: HttpRequest, job: reading.SeenJob) -> tuple[bool, str] | tuple[bool, str, int]:
         made = reading.run(copy_job(job.seq, f"admin:{request.user.get_username()}"))
         if made is None:
-            return False, f"{describe(job)} was not copied: nothing is left of it."
-        return True, f"This is a copy of job {job.seq}.", made
+            return False, _("{job} was not copied: nothing is left of it.").format(job=describe(job))
+        return True, _("This is a copy of job {job}.").format(job=job.seq), made
 
     def _run(self, request: HttpRequest, job: reading.SeenJob) -> tuple[bool, str]:
         if Job.objects.using(reading.alias()).filter(pk=job.seq).run_now():
-            return True, f"{describe(job)} is ready now."
-        return False, f"{describe(job)} is not delayed any more."
+            return True, _("{job} is ready now.").format(job=describe(job))
+        return False, _("{job} is not delayed any more.").format(job=describe(job))
 
     def _wake(self, request: HttpRequest, job: reading.SeenJob) -> tuple[bool, str]:
         over = reading.run(rouse_job(job.seq))
         if over:
-            return True, f"{describe(job)} goes on: {', '.join(name for name, _ in over)} is over."
-        return False, f"{describe(job)} neither sleeps nor waits any more."
+            return True, _("{job} goes on: {steps} is over.").format(
+                job=describe(job), steps=", ".join(name for name, _step in over)
+            )
+        return False, _("{job} neither sleeps nor waits any more.").format(job=describe(job))
 
     def _emit(self, request: HttpRequest, job: reading.SeenJob) -> tuple[bool, str]:
         event, text = request.POST.get("event", ""), request.POST.get("payload", "").strip()
         try:
             payload = None if not text else codec.loads(text)
         except ValueError as error:
-            return False, f"The payload of the event is not JSON: {error}."
+            return False, _("The payload of the event is not JSON: {error}.").format(error=error)
         if reading.run(emit(event, payload, project=job.queue.project)):
-            return True, f"The event {event} was emitted: jobs that wait for it go on."
-        return False, f"The event {event} had been emitted before: its first payload stays."
+            return True, _("The event {event} was emitted: jobs that wait for it go on.").format(event=event)
+        return False, _("The event {event} had been emitted before: its first payload stays.").format(event=event)
 
     def _cancel(self, request: HttpRequest, job: reading.SeenJob) -> tuple[bool, str]:
         gone = reading.run(engine.cancel(job.queue.name, seqs=[job.seq], project=job.queue.project))
         if gone:
-            return True, f"{describe(job)} was cancelled."
-        return False, f"{describe(job)} was not cancelled: it has started, or it has ended."
+            return True, _("{job} was cancelled.").format(job=describe(job))
+        return False, _("{job} was not cancelled: it has started, or it has ended.").format(job=describe(job))
 
     def _release(self, request: HttpRequest, job: reading.SeenJob) -> tuple[bool, str]:
         claim = request.POST.get("claim")
         node = job.job.worker
         if job.state != "leased" or node is None or claim != str(job.job.claim):
-            return False, f"{describe(job)} was not released: the lease that you saw has ended."
+            return False, _("{job} was not released: the lease that you saw has ended.").format(job=describe(job))
         asked = engine.Release(job.seq, job.job.claim, delay_ms=0)
         settled = reading.run(engine.release([asked], node, project=job.queue.project))
         if job.seq in settled.released:
-            return True, f"{describe(job)} was taken from {node} and is {settled.released[job.seq].state}."
-        return False, f"{describe(job)} was not released: {settled.outcomes[job.seq].value.replace('_', ' ')}."
+            return True, _("{job} was taken from {worker} and is {state}.").format(
+                job=describe(job), worker=node, state=_(settled.released[job.seq].state)
+            )
+        return False, _("{job} was not released: {why}.").format(
+            job=describe(job), why=_(settled.outcomes[job.seq].value.replace("_", " "))
+        )
 
 
 def describe(job: reading.SeenJob) -> str:
     """Return a job in a few words for messages."""
-    return f"Job {job.seq}{f' ({job.job.task})' if job.job.task else ''}"
+    words = _("Job {job} ({task})") if job.job.task else _("Job {job}")
+    return words.format(job=job.seq, task=job.job.task)
 
 
 def _parts(job: reading.SeenJob, values: bool) -> list[tuple[str, SafeString]]:
     """Return the label of each value, and its tree or how large it is."""
-    found = [(part.label, _shown(job, part, part.label, values)) for part in job.parts if part.size is not None]
+    found = [(_(part.label), _shown(job, part, part.label, values)) for part in job.parts if part.size is not None]
     for part in job.parts:
         if part.body is not None:
-            label = "result body" if part.label == "result" else "body"
-            found.append((label, format_html("<p>binary, {} bytes</p>", f"{part.body:,}")))
+            label = _("result body") if part.label == "result" else _("body")
+            found.append((label, format_html("<p>{}</p>", _("binary, {number} bytes").format(number=count(part.body)))))
     return found
 
 
 def _shown(job: reading.SeenJob, part: reading.Part, kind: str, values: bool) -> SafeString:
     if part.text is None:
-        words = "" if part.size is None else f"{filesizeformat(part.size)} of JSON: too long to be shown here."
+        words = (
+            ""
+            if part.size is None
+            else _("{size} of JSON: too long to be shown here.").format(size=filesizeformat(part.size))
+        )
         return format_html("<p>{}</p>", words)
     value = redact(readable(part.text), kind=kind, queue=job.queue.name, task=job.job.task, values=values)
     return format_html('<ul class="lq-tree"><li>{}</li></ul>', _value(value, "", 0, iter(range(MAX_VALUES))))
@@ -258,8 +282,13 @@ def _value(value: Any, label: SafeString | str, depth: int, budget: Iterator[int
         key = format_html('<span class="lq-key">{}:</span> ', name)
         shown.append((_value(inner, key, depth + 1, budget),))
     left = len(pairs) - len(shown)
-    rest = format_html('<li class="lq-hidden">and {} more</li>', f"{left:,}") if left else ""
-    what = f"{len(pairs):,} {'name' if isinstance(value, dict) else 'item'}{'' if len(pairs) == 1 else 's'}"
+    rest = (
+        format_html('<li class="lq-hidden">{}</li>', _("and {number} more").format(number=count(left))) if left else ""
+    )
+    if isinstance(value, dict):
+        what = ngettext("{number} name", "{number} names", len(pairs)).format(number=count(len(pairs)))
+    else:
+        what = ngettext("{number} item", "{number} items", len(pairs)).format(number=count(len(pairs)))
     return format_html(
         '<details{}><summary>{}<span class="lq-quiet">{}</span></summary><ul>{}{}</ul></details>',
         SafeString(" open") if depth < _OPEN else "",
@@ -275,7 +304,8 @@ def _leaf(value: Any) -> SafeString:
         return format_html('<span class="lq-hidden">{}</span>', HIDDEN)
     text = json.dumps(value, ensure_ascii=False)
     if len(text) > MAX_TEXT:
-        rest = format_html(' <span class="lq-hidden">... {} characters in all</span>', f"{len(text):,}")
+        words = _("... {number} characters in all").format(number=count(len(text)))
+        rest = format_html(' <span class="lq-hidden">{}</span>', words)
         return format_html("<code>{}</code>{}", text[:MAX_TEXT], rest)
     return format_html("<code>{}</code>", text)
 

@@ -11,6 +11,8 @@ from django.contrib.admin.views.main import ChangeList
 from django.db import transaction
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 
 from .. import engine
 from ..engine import LimitValues
@@ -32,8 +34,8 @@ class LimitForm(forms.ModelForm):
         required=False,
         decimal_places=3,
         max_digits=9,
-        label="The time, in seconds",
-        help_text="0.1 to 86400",
+        label=gettext_lazy("The time, in seconds"),
+        help_text=gettext_lazy("0.1 to 86400"),
         widget=forms.NumberInput({"class": "vIntegerField", "step": "any"}),
     )
 
@@ -41,16 +43,16 @@ class LimitForm(forms.ModelForm):
         model = Limit
         fields = ["concurrency", "rate", "burst", "fair"]
         labels = {
-            "concurrency": "Jobs of a key at once",
-            "rate": "Starts of a key in a time",
-            "burst": "More starts at once",
-            "fair": "Keys take turns",
+            "concurrency": gettext_lazy("Jobs of a key at once"),
+            "rate": gettext_lazy("Starts of a key in a time"),
+            "burst": gettext_lazy("More starts at once"),
+            "fair": gettext_lazy("Keys take turns"),
         }
         help_texts = {
-            "concurrency": "empty: as many as there are",
-            "rate": "empty: no limit",
-            "burst": "after a pause, beyond the rate",
-            "fair": "needs a number of jobs at once",
+            "concurrency": gettext_lazy("empty: as many as there are"),
+            "rate": gettext_lazy("empty: no limit"),
+            "burst": gettext_lazy("after a pause, beyond the rate"),
+            "fair": gettext_lazy("needs a number of jobs at once"),
         }
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -105,10 +107,10 @@ class LimitAdmin(ListAdmin[Limit]):
     change_form_template = "admin/leasequeue/limit.html"
     list_display = [
         "name", "project", "allows", "set_by",
-        column("keys", lambda limit: _figure(limit, "keys", "MAX_KEYS")),
-        column("waiting", lambda limit: _figure(limit, "waiting", "CAP")),
-        column("slots taken", lambda limit: _figure(limit, "taken", "CAP")),
-        moment_of("updated_at", "changed"),
+        column(gettext_lazy("keys"), lambda limit: _figure(limit, "keys", "MAX_KEYS")),
+        column(gettext_lazy("waiting"), lambda limit: _figure(limit, "waiting", "CAP")),
+        column(gettext_lazy("slots taken"), lambda limit: _figure(limit, "taken", "CAP")),
+        moment_of("updated_at", gettext_lazy("changed")),
     ]  # fmt: skip
     search_fields = ["name"]
     ordering = ["project", "name"]
@@ -117,8 +119,10 @@ class LimitAdmin(ListAdmin[Limit]):
     actions = ["reset"]
     fields = ["allows", "set_by", "concurrency", "rate", "per", "burst", "fair"]
     readonly_fields = ["allows", "set_by"]
-    allows = staticmethod(column("allows each key", lambda limit: figures.allows(LimitValues.of(limit))))
-    set_by = staticmethod(column("set by", lambda limit: "an operator" if limit.pinned else "the code", "pinned"))
+    allows = staticmethod(column(gettext_lazy("allows each key"), lambda limit: figures.allows(LimitValues.of(limit))))
+    set_by = staticmethod(
+        column(gettext_lazy("set by"), lambda limit: _("an operator") if limit.pinned else _("the code"), "pinned")
+    )
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return pages.allowed(request, "view_limit", "change_limit")
@@ -145,9 +149,9 @@ class LimitAdmin(ListAdmin[Limit]):
         self._set(request, obj, form.before, form.values)
 
     def message_user(self, request: HttpRequest, message: Any, *args: Any, **kwargs: Any) -> None:
-        """``_say`` does."""
+        """``_set`` and ``reset`` do."""
 
-    @admin.action(description="Give the selected limits back to the code", permissions=["change"])
+    @admin.action(description=gettext_lazy("Give the selected limits back to the code"), permissions=["change"])
     def reset(self, request: HttpRequest, queryset: QuerySet[Limit]) -> None:
         for limit in queryset:
             before = LimitValues.of(limit)
@@ -155,19 +159,19 @@ class LimitAdmin(ListAdmin[Limit]):
                 done = reading.run(engine.reset_limit(limit.name, project=limit.project))
                 if done:
                     self._record(request, "reset_limit", limit, before, LimitValues.of(done))
-            self._say(request, limit, figures.given_back(done) if done else "is the code's already")
+            text = _("The limit {limit} has the code's values already.").format(limit=limit)
+            messages.success(request, figures.given_back(str(limit), done) if done else text)
 
     def _set(self, request: HttpRequest, limit: Limit, before: LimitValues, after: LimitValues) -> None:
         with transaction.atomic(using=reading.alias()):
             done = reading.run(engine.set_limits([after], project=limit.project))
             if done:
                 self._record(request, "set_limit", limit, before, after)
-        words = f"is set: {figures.allows(after)}. The code's values wait until it is given back."
-        self._say(request, limit, words if done else "stays as it is")
+        text = _("The limit {limit} stays as it is.")
+        if done:
+            text = _("The limit {limit} is set: {values}. The code's values wait until it is given back.")
+        messages.success(request, text.format(limit=limit, values=figures.allows(after)))
 
     def _record(self, request: HttpRequest, action: str, limit: Limit, before: LimitValues, after: LimitValues) -> None:
         detail = {"limit": limit.name, "changed": figures.changed(before, after)}
         audit.record(request, action, obj=limit, project=limit.project, detail=detail)
-
-    def _say(self, request: HttpRequest, limit: Limit, words: str) -> None:
-        messages.success(request, f"The limit {limit} {words.removesuffix('.')}.")

@@ -11,6 +11,8 @@ from django.db.models import QuerySet
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 
 from .. import engine
 from ..engine.dead.action import CONFLICTS
@@ -28,8 +30,11 @@ from .pages import ListAdmin, column, count_of, moment_of
 
 SHOWN_CONFLICTS = 100
 _BUTTONS = {
-    **dict.fromkeys((OperationState.PENDING, OperationState.RUNNING), (("pause", "Pause"), ("cancel", "Cancel"))),
-    OperationState.PAUSED: (("resume", "Resume"), ("cancel", "Cancel")),
+    **dict.fromkeys(
+        (OperationState.PENDING, OperationState.RUNNING),
+        (("pause", gettext_lazy("Pause")), ("cancel", gettext_lazy("Cancel"))),
+    ),
+    OperationState.PAUSED: (("resume", gettext_lazy("Resume")), ("cancel", gettext_lazy("Cancel"))),
 }
 
 
@@ -51,10 +56,22 @@ def _progress(made: BulkOperation) -> dict[str, Any]:
 def _bar(made: BulkOperation) -> SafeString | str:
     found = _progress(made)
     if found["percent"] is None:
-        return "unknown"
-    left = "" if found["left"] is None else f", about {engine.clock.span(found['left'])} left"
-    bar = '<progress value="{}" max="100" aria-label="Progress of operation {}"></progress> {} %{}'
-    return format_html(bar, found["percent"], made.pk, found["percent"], left)
+        return _("unknown")
+    left, words = found["left"], f"{found['percent']} %"
+    if left is not None:
+        words = _("{percent} %, about {time} left").format(percent=found["percent"], time=engine.clock.span(left))
+    label = _("Progress of operation {number}").format(number=made.pk)
+    bar = '<progress value="{}" max="100" aria-label="{}"></progress> {}'
+    return format_html(bar, found["percent"], label, words)
+
+
+def _expected(made: BulkOperation) -> str:
+    return f"{count(made.expected)}{'+' if made.expected_capped else ''}"
+
+
+def _where(made: BulkOperation) -> str:
+    queue = made.queue or _("all")
+    return _("{queue} to {target}").format(queue=queue, target=made.target) if made.target else queue
 
 
 @admin.register(BulkOperation)
@@ -62,15 +79,15 @@ class BulkOperationAdmin(ListAdmin[BulkOperation]):
     """The list of them, and a page of our own for one; who may start a kind of operation may also stop it."""
 
     list_display = [
-        column("operation", lambda made: f"{made.pk}: {made.get_kind_display()}", "pk"),
-        column("state", lambda made: pages.badge(made.state, made.get_state_display()), "state"),
-        column("progress", _bar),
-        column("queue", lambda made: (made.queue or "all") + (f" to {made.target}" if made.target else ""), "queue"),
-        column("expected", lambda made: f"{count(made.expected)}{'+' if made.expected_capped else ''}", "expected"),
-        count_of("done"),
-        count_of("conflicts", "left alone"),
+        column(gettext_lazy("operation"), lambda made: f"{made.pk}: {_(made.get_kind_display())}", "pk"),
+        column(gettext_lazy("state"), lambda made: pages.badge(made.state, _(made.get_state_display())), "state"),
+        column(gettext_lazy("progress"), _bar),
+        column(gettext_lazy("queue"), _where, "queue"),
+        column(gettext_lazy("expected"), _expected, "expected"),
+        count_of("done", gettext_lazy("done")),
+        count_of("conflicts", gettext_lazy("left alone")),
         "username",
-        moment_of("created_at", "asked for"), moment_of("finished_at", "ended"),
+        moment_of("created_at", gettext_lazy("asked for")), moment_of("finished_at", gettext_lazy("ended")),
     ]  # fmt: skip
     search_fields = ["=queue", "=username"]
     ordering = ["-pk"]
@@ -106,14 +123,17 @@ class BulkOperationAdmin(ListAdmin[BulkOperation]):
             **_progress(made),
             "no_reaper": no_reaper,
             "words": words,
-            "whys": [(CONFLICTS.get(why, why), count) for why, count in Counter(made.conflict_counts).most_common()],
+            "whys": [
+                (_(CONFLICTS.get(why, why)), number) for why, number in Counter(made.conflict_counts).most_common()
+            ],
             "sample": [
-                (seq, CONFLICTS.get(why, why), self.job_url(seq)) for seq, why in made.conflict_sample[:SHOWN_CONFLICTS]
+                (seq, _(CONFLICTS.get(why, why)), self.job_url(seq))
+                for seq, why in made.conflict_sample[:SHOWN_CONFLICTS]
             ],
             "back": self.back(request),
         }
-        title = f"Operation {made.pk}: {made.get_kind_display()}"
-        crumbs = [("Bulk operations", "leasequeue_bulkoperation_changelist")]
+        title = _("Operation {number}: {kind}").format(number=made.pk, kind=_(made.get_kind_display()))
+        crumbs = [(_("Bulk operations"), "leasequeue_bulkoperation_changelist")]
         return self.page(request, "deadletters/operation.html", context, title=title, crumbs=crumbs)
 
     def _change(self, request: HttpRequest, made: BulkOperation) -> HttpResponse:
@@ -125,8 +145,12 @@ class BulkOperationAdmin(ListAdmin[BulkOperation]):
             messages.error(request, str(error))
             return HttpResponseRedirect(request.get_full_path())
         if done is None:
-            messages.error(request, "Its state does not allow that any more.")
+            messages.error(request, _("Its state does not allow that any more."))
         else:
-            words = {"pause": "paused", "resume": "resumed", "cancel": "cancelled"}
-            messages.success(request, f"Operation {made.pk} is {words[told]}.")
+            words = {
+                "pause": _("Operation {number} is paused."),
+                "resume": _("Operation {number} is resumed."),
+                "cancel": _("Operation {number} is cancelled."),
+            }
+            messages.success(request, words[told].format(number=made.pk))
         return HttpResponseRedirect(request.get_full_path())

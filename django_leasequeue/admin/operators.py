@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import starmap
 from typing import Any
 
 from django import forms
@@ -13,6 +14,8 @@ from django.http import HttpRequest, HttpResponse
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from django.utils.text import Truncator
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 
 from ..engine.clock import span
 from ..http.access import make_token, note, revoke_key, rotate_key
@@ -22,6 +25,13 @@ from ..templatetags.leasequeue_admin import ago
 from . import audit, pages, reading
 from .pages import FramedAdmin, ListAdmin, column, count_of, moment_of
 
+#: What a worker has done.
+_COUNTS = (
+    ("completed", gettext_lazy("completed")),
+    ("failed", gettext_lazy("failed")),
+    ("retried", gettext_lazy("retried")),
+    ("lost", gettext_lazy("lost")),
+)
 #: Jobs of a worker that the list names.
 _RUNNING = 3
 
@@ -29,10 +39,10 @@ _RUNNING = 3
 def _condition(worker: Worker) -> SafeString:
     """Return its state, as far as it can be believed."""
     if worker.gone:
-        return pages.badge("gone", f"not seen for {span(worker.silent)}")
+        return pages.badge("gone", _("not seen for {time}").format(time=span(worker.silent)))
     if worker.stop_requested_at is None:
         return pages.badge(worker.state)
-    asked = pages.badge("draining", f"asked to stop {ago(worker.stop_requested_at)}")
+    asked = pages.badge("draining", _("asked to stop {ago}").format(ago=ago(worker.stop_requested_at)))
     return format_html("{} {}", pages.badge(worker.state), asked)
 
 
@@ -43,9 +53,9 @@ class WorkerAdmin(ListAdmin[Worker]):
     list_display = [
         "node",
         "condition",
-        column("queues", lambda worker: Truncator(", ".join(worker.queues) or "all").chars(80)),
+        column(gettext_lazy("queues"), lambda worker: Truncator(", ".join(worker.queues) or _("all")).chars(80)),
         "now",
-        *map(count_of, ("completed", "failed", "retried", "lost")),
+        *starmap(count_of, _COUNTS),
         "last_seen",
     ]  # fmt: skip
     search_fields = ["node", "host"]
@@ -56,13 +66,15 @@ class WorkerAdmin(ListAdmin[Worker]):
         "completed", "failed", "retried", "lost", "runs",
     ]  # fmt: skip
     readonly_fields = ["condition", "limits", "since", "last_seen", "runs"]
-    condition = staticmethod(column("state", _condition, "state"))
-    last_seen = staticmethod(column("seen", lambda worker: f"{span(worker.silent)} ago", "seen_at"))
-    since = staticmethod(moment_of("started_at", "since"))
+    condition = staticmethod(column(gettext_lazy("state"), _condition, "state"))
+    last_seen = staticmethod(
+        column(gettext_lazy("seen"), lambda worker: _("{time} ago").format(time=span(worker.silent)), "seen_at")
+    )
+    since = staticmethod(moment_of("started_at", gettext_lazy("since")))
 
-    @admin.display(description="limits of queues")
+    @admin.display(description=gettext_lazy("limits of queues"))
     def limits(self, worker: Worker) -> str:
-        return ", ".join(f"{name}: {most}" for name, most in worker.info.get("limits", {}).items()) or "none"
+        return ", ".join(f"{name}: {most}" for name, most in worker.info.get("limits", {}).items()) or _("none")
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Worker]:
         return seen(super().get_queryset(request))
@@ -70,28 +82,33 @@ class WorkerAdmin(ListAdmin[Worker]):
     def has_stop_permission(self, request: HttpRequest) -> bool:
         return pages.allowed(request, "stop_worker")
 
-    @admin.display(description="running")
+    @admin.display(description=gettext_lazy("running"))
     def now(self, worker: Worker) -> SafeString:
         jobs = [] if worker.gone else worker.running
-        rest = f" and {len(jobs) - _RUNNING} more" if len(jobs) > _RUNNING else ""
-        return format_html("{} of {}{}{}", len(jobs), worker.concurrency, self._lines(jobs[:_RUNNING]), rest)
+        rest = _("and {number} more").format(number=len(jobs) - _RUNNING) if len(jobs) > _RUNNING else ""
+        share = _("{part} of {all}").format(part=len(jobs), all=worker.concurrency)
+        return format_html("{}{}{}", share, self._lines(jobs[:_RUNNING]), rest)
 
-    @admin.display(description="runs now")
+    @admin.display(description=gettext_lazy("runs now"))
     def runs(self, worker: Worker) -> SafeString:
-        return self._lines([] if worker.gone else worker.running) or SafeString("nothing")
+        return self._lines([] if worker.gone else worker.running) or format_html("{}", _("nothing"))
 
     def _lines(self, jobs: list[dict[str, Any]]) -> SafeString:
-        said = {"apart": ", a suspect in a process of its own", "alone": ", a suspect that runs alone"}
+        words = {
+            "": _("{queue}, for {time}"),
+            "apart": _("{queue}, for {time}, a suspect in a process of its own"),
+            "alone": _("{queue}, for {time}, a suspect that runs alone"),
+        }
         rows = (
             (
-                *(self.job_link(job["seq"]), job.get("name") or "", job["queue"], span(job["seconds"])),
-                said.get(job.get("suspect", ""), ""),
+                *(self.job_link(job["seq"]), job.get("name") or ""),
+                words[job.get("suspect") or ""].format(queue=job["queue"], time=span(job["seconds"])),
             )
             for job in jobs
         )
-        return format_html_join("", "<div>{} {} <small>{}, for {}{}</small></div>", rows)
+        return format_html_join("", "<div>{} {} <small>{}</small></div>", rows)
 
-    @admin.action(description="Ask the selected workers to stop", permissions=["stop"])
+    @admin.action(description=gettext_lazy("Ask the selected workers to stop"), permissions=["stop"])
     def stop(self, request: HttpRequest, queryset: QuerySet[Worker]) -> None:
         asked = 0
         for worker in queryset:
@@ -99,9 +116,11 @@ class WorkerAdmin(ListAdmin[Worker]):
                 if reading.run(reading.ask_worker_to_stop(worker.pk)):
                     audit.record(request, "stop_worker", obj=worker, detail={"node": worker.node})
                     asked += 1
-        text = f"{asked} asked to stop with the next sign of life: they claim nothing more and end their jobs."
-        others = "The others had been asked before, or are gone."
-        self.message_user(request, f"{text} {others}", messages.SUCCESS if asked else messages.WARNING)
+        text = _(
+            "Workers asked to stop: {number}. They claim nothing more and finish their jobs. The others had been asked"
+            " before, or are gone."
+        )
+        self.message_user(request, text.format(number=asked), messages.SUCCESS if asked else messages.WARNING)
 
 
 class ApiKeyForm(forms.ModelForm):
@@ -113,18 +132,24 @@ class ApiKeyForm(forms.ModelForm):
     topics = SimpleArrayField(
         forms.CharField(max_length=255),
         required=False,
-        help_text="Only topics whose names begin so, separated by commas; empty for all.",
+        help_text=gettext_lazy("Only topics whose names begin so, separated by commas; empty for all."),
     )
 
     class Meta:
         model = ApiKey
         fields = ["name", "scopes", "topics", "project", "rate_per_second", "expires_at"]
+        help_texts = {
+            "name": gettext_lazy("Who uses it, and for what."),
+            "rate_per_second": gettext_lazy("Requests a second; empty for the API's default."),
+        }
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         # Django's two fields of a time have one label.
-        for each, label in zip(self.fields["expires_at"].widget.widgets, ("date", "time"), strict=True):
-            each.attrs["aria-label"] = f"Expires at: {label}"
+        for each, label in zip(
+            self.fields["expires_at"].widget.widgets, (_("Expires at: date"), _("Expires at: time")), strict=True
+        ):
+            each.attrs["aria-label"] = label
 
 
 @admin.register(ApiKey)
@@ -167,23 +192,25 @@ class ApiKeyAdmin(FramedAdmin[ApiKey]):
 
     def _show(self, request: HttpRequest, key: ApiKey, token: str) -> HttpResponse:
         """Show a secret, once: it goes into this page and nowhere else."""
-        return self.page(request, "apikey/shown_once.html", {"token": token}, title=f"Key {key.name}")
+        return self.page(
+            request, "apikey/shown_once.html", {"token": token}, title=_("Key {name}").format(name=key.name)
+        )
 
-    @admin.action(description="Revoke the selected keys for good", permissions=["change"])
+    @admin.action(description=gettext_lazy("Revoke the selected keys for good"), permissions=["change"])
     def revoke(self, request: HttpRequest, queryset: QuerySet[ApiKey]) -> None:
-        count = 0
+        number = 0
         with transaction.atomic(using=queryset.db):
             for key in queryset.order_by("pk"):
                 if revoke_key(key, by=audit.actor(request)):
-                    count += 1
+                    number += 1
                     self.log_change(request, key, "revoked")
-        self.message_user(request, f"Revoked {count}.", messages.SUCCESS)
+        self.message_user(request, _("Keys revoked: {number}.").format(number=number), messages.SUCCESS)
 
-    @admin.action(description="Give the selected key a new secret", permissions=["change"])
+    @admin.action(description=gettext_lazy("Give the selected key a new secret"), permissions=["change"])
     def rotate(self, request: HttpRequest, queryset: QuerySet[ApiKey]) -> HttpResponse | None:
         keys = list(queryset[:2])
         if len(keys) != 1 or keys[0].revoked_at is not None:
-            self.message_user(request, "Select one key that is not revoked.", messages.ERROR)
+            self.message_user(request, _("Select one key that is not revoked."), messages.ERROR)
             return None
         with transaction.atomic(using=keys[0]._state.db):
             token = rotate_key(keys[0], by=audit.actor(request))

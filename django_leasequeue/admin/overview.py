@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 from django.apps.registry import Apps
@@ -15,34 +15,50 @@ from django.contrib import admin
 from django.db import models
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.urls import URLPattern, path
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 
 from ..engine import clock
 from ..engine.jobs.pausing import list_paused
 from ..engine.queues.stats import Counts, Totals, counts_by_id
 from ..reaper import concerns
+from ..templatetags.leasequeue_admin import count
 from . import pages, rates, reading, taskpage
 from .queues import COUNTED, PAGE, errors_first
 from .rates import TaskRate
 
+if TYPE_CHECKING:
+    from django_stubs_ext import StrOrPromise
+
 #: Queues and workers that the page lists; the warnings are those of ``PAGE`` queues.
 _LINES = 6
-_PLACES = {"ready": "ready", "delayed": "delayed", "in flight": "in_flight", "dead letters": "dead"}
+#: The figures: name of their list, attribute, label.
+_PLACES = (
+    ("ready", "ready", gettext_lazy("ready")),
+    ("delayed", "delayed", gettext_lazy("delayed")),
+    ("in flight", "in_flight", gettext_lazy("in flight")),
+    ("dead letters", "dead", gettext_lazy("dead letters")),
+)
 
 
-def _depths(totals: list[Totals], counts: list[Counts]) -> list[tuple[str, str, str]]:
-    """Return (label, figure, note) of how much is where: counted now where the list has all queues, else as sampled."""
+def _depths(totals: list[Totals], counts: list[Counts]) -> list[tuple[str, str, str, str]]:
+    """Return (name of its list, label, figure, note) of how much is where.
+
+    It is counted now where the list has all queues, else as sampled.
+    """
     queues = sum(total.queues for total in totals)
-    found = [("queues", f"{queues:,}", "")]
+    found = [("queues", _("queues"), count(queues), "")]
     sampled = max((total.sampled_at for total in totals if total.sampled_at), default=None)
     of: Sequence[Counts | Totals] = totals
     if len(counts) == queues and all(each.exact for each in counts):
-        of, note = counts, "jobs, now"
+        of, note = counts, _("jobs, now")
     elif sampled is None or any(total.sampled_at is None for total in totals):
-        return found + [(label, "unknown", "not sampled yet: is a reaper running?") for label in _PLACES]
+        note = _("not sampled yet: is a reaper running?")
+        return found + [(name, str(label), count(None), note) for name, _field, label in _PLACES]
     else:
-        note = f"jobs, sampled {clock.span(clock.now() - sampled)} ago"
-    sums = {label: sum(getattr(each, name) for each in of) for label, name in _PLACES.items()}
-    return found + [(label, f"{figure:,}", note) for label, figure in sums.items()]
+        note = _("jobs, sampled {time} ago").format(time=clock.span(clock.now() - sampled))
+    sums = {field: sum(getattr(each, field) for each in of) for _name, field, _label in _PLACES}
+    return found + [(name, str(label), count(sums[field]), note) for name, field, label in _PLACES]
 
 
 def _busiest(found: rates.Rates) -> list[Counts]:
@@ -60,15 +76,15 @@ def _busiest(found: rates.Rates) -> list[Counts]:
 
 
 #: The columns of the list of tasks, and the value that each sorts by, the largest first.
-COLUMNS: dict[str, tuple[str, Callable[[TaskRate], float]]] = {
-    "runs": ("Runs", lambda task: task.runs),
-    "failed": ("Failed runs", lambda task: task.failed),
-    "retried": ("Retried", lambda task: task.retried),
-    "ended": ("Failed for good", lambda task: task.ended),
-    "wait": ("Wait p50 / p95 / p99", lambda task: task.waits[2] if task.waits else -1),
-    "ran": ("Run p50 / p95 / p99", lambda task: task.ran[2] if task.ran else -1),
-    "slowest": ("Slowest", lambda task: -1 if task.slowest is None else task.slowest),
-    "newest": ("Newest failure", lambda task: task.failed_at.timestamp() if task.failed_at else -1),
+COLUMNS: dict[str, tuple[StrOrPromise, Callable[[TaskRate], float]]] = {
+    "runs": (gettext_lazy("Runs"), lambda task: task.runs),
+    "failed": (gettext_lazy("Failed runs"), lambda task: task.failed),
+    "retried": (gettext_lazy("Retried"), lambda task: task.retried),
+    "ended": (gettext_lazy("Failed for good"), lambda task: task.ended),
+    "wait": (gettext_lazy("Wait p50 / p95 / p99"), lambda task: task.waits[2] if task.waits else -1),
+    "ran": (gettext_lazy("Run p50 / p95 / p99"), lambda task: task.ran[2] if task.ran else -1),
+    "slowest": (gettext_lazy("Slowest"), lambda task: -1 if task.slowest is None else task.slowest),
+    "newest": (gettext_lazy("Newest failure"), lambda task: task.failed_at.timestamp() if task.failed_at else -1),
 }
 
 
@@ -86,14 +102,14 @@ class Overview(models.Model):  # noqa: DJ008  (there are no instances)
     """Stands for the overview."""
 
     class Meta(_Meta):
-        verbose_name_plural = "overview"
+        verbose_name_plural = gettext_lazy("overview")
 
 
 class Task(models.Model):  # noqa: DJ008  (there are no instances)
     """Stands for the list of tasks."""
 
     class Meta(_Meta):
-        verbose_name_plural = "tasks"
+        verbose_name_plural = gettext_lazy("tasks")
 
 
 @admin.register(Overview)
@@ -134,7 +150,7 @@ class OverviewAdmin(pages.ReadOnly, pages.PageAdmin[Overview]):
             *(concerns.of_paused(reading.read(list_paused(size=PAGE))) if pages.allowed(request, "view_job") else ()),
         ]
         context: dict[str, Any] = {
-            "cards": [(*card, urls[card[0]]) for card in _depths(totals, counts)],
+            "cards": [(*card, urls[name]) for name, *card in _depths(totals, counts)],
             "urls": urls,
             "rates": rates.show(found, chosen),
             "ranges": rates.buttons(chosen),
@@ -147,7 +163,7 @@ class OverviewAdmin(pages.ReadOnly, pages.PageAdmin[Overview]):
             "server": {"version": version},
             "concerns": errors_first(warnings),
         }
-        return self.page(request, "overview.html", context, title="Overview")
+        return self.page(request, "overview.html", context, title=_("Overview"))
 
     def _lists(self, request: HttpRequest, chosen: rates.Span) -> pages.Lists:
         found = pages.Lists(queues=self.url_or_none("leasequeue_queue_changelist"))
@@ -187,7 +203,9 @@ class TaskAdmin(pages.ReadOnly, pages.PageAdmin[Task]):
             "columns": [(label, address(chosen, name), name == sort) for name, (label, _) in COLUMNS.items()],
             "ranges": [(name, address(name, sort), name == chosen) for name in rates.RANGES],
             "reach": reach,
-            "sampled": f"Of many jobs a part, evenly chosen: at least one in {one_of:,}." if one_of > 1 else "",
+            "sampled": _("The times are of an even sample: at least one job in {number}.").format(number=count(one_of))
+            if one_of > 1
+            else "",
             "most": rates.MAX_TASKS if len(tasks) == rates.MAX_TASKS else None,
         }
-        return self.page(request, "tasks.html", context, title="Tasks")
+        return self.page(request, "tasks.html", context, title=_("Tasks"))

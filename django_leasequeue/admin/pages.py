@@ -9,7 +9,7 @@ import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, wraps
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 from urllib.parse import urlencode
 
 import django
@@ -23,10 +23,13 @@ from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.http.response import HttpResponseBase
 from django.template.response import SimpleTemplateResponse, TemplateResponse
 from django.urls import NoReverseMatch, reverse
+from django.utils.functional import Promise
 from django.utils.html import format_html
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.utils.safestring import SafeString
 from django.utils.text import capfirst
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_POST
 
 from ..engine.dead.filter import unknown_name
@@ -36,6 +39,9 @@ from ..exceptions import LargeStorageError
 from ..templatetags.leasequeue_admin import count, link, moment
 from . import reading
 
+if TYPE_CHECKING:
+    from django_stubs_ext import StrOrPromise
+
 #: Since Django 6.1 the admin's breadcrumbs are a list.
 CRUMBS_ARE_A_LIST = django.VERSION >= (6, 1)
 
@@ -44,18 +50,18 @@ _outage = Outage(_logger, "The database is away: pages are answered 503", "The d
 
 
 #: The pages by name, the permission that shows each.
-NAVIGATION = (
-    ("Overview", "leasequeue_overview", "leasequeue.view_queue"),
-    ("Dead letters", "leasequeue_deadletters", "leasequeue.view_job"),
-    ("Queues", "leasequeue_queue_changelist", "leasequeue.view_queue"),
-    ("Jobs", "leasequeue_job_changelist", "leasequeue.view_job"),
-    ("Tasks", "leasequeue_tasks", "leasequeue.view_job"),
-    ("Workflows", "leasequeue_workflow_changelist", "leasequeue.view_workflow"),
-    ("Limits", "leasequeue_limit_changelist", "leasequeue.view_limit"),
-    ("Recurring tasks", "leasequeue_recurringtask_changelist", "leasequeue.view_recurringtask"),
-    ("Workers", "leasequeue_worker_changelist", "leasequeue.view_worker"),
-    ("Bulk operations", "leasequeue_bulkoperation_changelist", "leasequeue.view_bulkoperation"),
-    ("Operator actions", "leasequeue_operatoraction_changelist", "leasequeue.view_operatoraction"),
+NAVIGATION: tuple[tuple[StrOrPromise, str, str], ...] = (
+    (gettext_lazy("Overview"), "leasequeue_overview", "leasequeue.view_queue"),
+    (gettext_lazy("Dead letters"), "leasequeue_deadletters", "leasequeue.view_job"),
+    (gettext_lazy("Queues"), "leasequeue_queue_changelist", "leasequeue.view_queue"),
+    (gettext_lazy("Jobs"), "leasequeue_job_changelist", "leasequeue.view_job"),
+    (gettext_lazy("Tasks"), "leasequeue_tasks", "leasequeue.view_job"),
+    (gettext_lazy("Workflows"), "leasequeue_workflow_changelist", "leasequeue.view_workflow"),
+    (gettext_lazy("Limits"), "leasequeue_limit_changelist", "leasequeue.view_limit"),
+    (gettext_lazy("Recurring tasks"), "leasequeue_recurringtask_changelist", "leasequeue.view_recurringtask"),
+    (gettext_lazy("Workers"), "leasequeue_worker_changelist", "leasequeue.view_worker"),
+    (gettext_lazy("Bulk operations"), "leasequeue_bulkoperation_changelist", "leasequeue.view_bulkoperation"),
+    (gettext_lazy("Operator actions"), "leasequeue_operatoraction_changelist", "leasequeue.view_operatoraction"),
 )
 
 
@@ -68,7 +74,7 @@ class Lists(dict[str, "str | None"]):
 
 def badge(state: str, text: str = "") -> SafeString:
     """Return a state in its colour, in other words if they are given."""
-    return format_html('<span class="lq-state lq-state-{}">{}</span>', state, text or state)
+    return format_html('<span class="lq-state lq-state-{}">{}</span>', state, text or _(state))
 
 
 def allowed(request: HttpRequest, *permissions: str) -> bool:
@@ -104,7 +110,7 @@ def or_not_ready(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpRes
                 if not passes(error):
                     raise
                 _outage.begins("pages", error)
-                text = "The database is not reachable or has no free connection. Try again in a moment.\n"
+                text = _("The database is not reachable or has no free connection. Try again in a moment.") + "\n"
             return HttpResponse(text, content_type="text/plain", status=503, headers={"Retry-After": "5"})
         if isinstance(response, SimpleTemplateResponse) and not response.is_rendered:
             # The page's statements run when it is rendered, after the view.
@@ -124,6 +130,15 @@ M = TypeVar("M", bound=Model)
 
 class ModelAdmin(admin.ModelAdmin, Generic[M]):
     """Its pages show the chosen database, and answer 503 while it is away."""
+
+    def __init__(self, model: type[M], admin_site: admin.AdminSite) -> None:
+        super().__init__(model, admin_site)
+        # Translated here and not in the models: migrations keep the English names.
+        if not isinstance(self.opts.verbose_name, Promise):
+            self.opts.verbose_name = gettext_lazy(str(self.opts.verbose_name))
+            self.opts.verbose_name_plural = gettext_lazy(str(self.opts.verbose_name_plural))
+            for field in self.opts.local_fields:
+                field.verbose_name = gettext_lazy(str(field.verbose_name))
 
     @property
     def urls(self) -> list[Any]:
@@ -146,7 +161,7 @@ class ModelAdmin(admin.ModelAdmin, Generic[M]):
             given = [name for name in request.GET if not name.startswith("_")]
             if takes is not None and (error := unknown_name(given, takes)):
                 context = {"error": error, "without": request.path}
-                return self.page(request, "refused.html", context, title="This filter is not known", status=400)
+                return self.page(request, "refused.html", context, title=_("This filter is not known"), status=400)
             return page(request, *args, **kwargs)
 
         return self.admin_site.admin_view(answer)
@@ -182,7 +197,7 @@ class ModelAdmin(admin.ModelAdmin, Generic[M]):
         """Return the pages that this user may see: label, address, whether it is shown, its name."""
         here = getattr(request.resolver_match, "url_name", "")
         items = [
-            (label, address, name == here, name)
+            (str(label), address, name == here, name)
             for label, name, permission in NAVIGATION
             if request.user.has_perm(permission) and (address := self.url_or_none(name)) is not None
         ]
@@ -190,7 +205,7 @@ class ModelAdmin(admin.ModelAdmin, Generic[M]):
             first = items[0][1]
             for each in aliases:
                 address = f"{first}?{urlencode({reading.SWITCH: each})}"
-                items.append((f"Database {each}", address, each == reading.alias(), ""))
+                items.append((_("Database {name}").format(name=each), address, each == reading.alias(), ""))
         return items
 
     def page(
@@ -199,7 +214,7 @@ class ModelAdmin(admin.ModelAdmin, Generic[M]):
         template: str,
         context: Mapping[str, Any],
         *,
-        title: str,
+        title: StrOrPromise,
         crumbs: Sequence[tuple[Any, ...]] = (),
         status: int = 200,
     ) -> TemplateResponse:
@@ -257,7 +272,7 @@ class ReadOnly:
     has_delete_permission = has_change_permission
 
 
-def column(label: str, value: Callable[[Any], Any], ordering: str | None = None) -> Callable[[Any], Any]:
+def column(label: StrOrPromise, value: Callable[[Any], Any], ordering: str | None = None) -> Callable[[Any], Any]:
     """Return a column of a list (or a field of a page): its heading, what a row shows, the field that sorts by it."""
 
     @admin.display(description=label, ordering=ordering)
@@ -267,14 +282,14 @@ def column(label: str, value: Callable[[Any], Any], ordering: str | None = None)
     return shown
 
 
-def moment_of(field: str, label: str) -> Callable[[Any], Any]:
+def moment_of(field: str, label: StrOrPromise) -> Callable[[Any], Any]:
     """Return a column with a time, to the millisecond."""
     return column(label, lambda row: moment(getattr(row, field)), field)
 
 
-def count_of(field: str, label: str = "") -> Callable[[Any], Any]:
+def count_of(field: str, label: StrOrPromise) -> Callable[[Any], Any]:
     """Return a column with a number, its thousands apart."""
-    return column(label or field, lambda row: count(getattr(row, field)), field)
+    return column(label, lambda row: count(getattr(row, field)), field)
 
 
 class JsonField(forms.JSONField):
@@ -287,9 +302,9 @@ class JsonField(forms.JSONField):
             return found
         except forms.ValidationError as error:
             # Django raises it while it handles the error that says where.
-            raise forms.ValidationError(f"This is not JSON: {error.__context__}.") from error
+            raise forms.ValidationError(_("This is not JSON: {error}.").format(error=error.__context__)) from error
         except (RecursionError, ValueError) as error:  # too deep, a number with thousands of digits, half a character
-            raise forms.ValidationError(f"This JSON cannot be read: {error}.") from error
+            raise forms.ValidationError(_("This JSON cannot be read: {error}.").format(error=error)) from error
 
     def bound_data(self, data: Any, initial: Any) -> Any:
         try:

@@ -18,6 +18,8 @@ from django.db import transaction
 from django.http import Http404, HttpRequest, HttpResponse
 from django.urls import URLPattern, path
 from django.utils.safestring import SafeString
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
 
 from .. import engine
 from ..conf.queue_options import OPTIONS, QueueOption
@@ -29,6 +31,7 @@ from ..exceptions import InvalidOption, LeaseQueueError
 from ..metrics import charts
 from ..models import Queue
 from ..reaper import concerns
+from ..templatetags.leasequeue_admin import count
 from . import audit, pages, rates, reading
 
 #: Queues of one page, and entries that are counted of those with many jobs, all together.
@@ -58,18 +61,19 @@ class QueueForm(forms.Form):
             if option.group:
                 self.fields[name] = _field(name, option)
                 if name.endswith("_ms") and config[name] >= 1_000:
-                    self.fields[name].help_text = f"{option.help.rstrip('.')}. Now {clock.span(config[name] / 1_000)}."
+                    now = _("Now {time}.").format(time=clock.span(config[name] / 1_000))
+                    self.fields[name].help_text = f"{_(option.help).rstrip('.')}. {now}"
 
     def groups(self) -> Iterator[dict[str, Any]]:
         """Yield the heading of each group of fields, and the fields."""
         grouped = [name for name, option in OPTIONS.items() if option.group]
         for heading, names in groupby(grouped, lambda name: OPTIONS[name].group):
-            yield {"heading": heading, "fields": [self[name] for name in names]}
+            yield {"heading": _(heading), "fields": [self[name] for name in names]}
 
     def clean(self) -> dict[str, Any]:
         cleaned = {**self.cleaned_data}
         if cleaned.pop("seen", None) != digest(self.config):
-            raise forms.ValidationError("The options were changed meanwhile. Load the page again and look at them.")
+            raise forms.ValidationError(_("The options were changed meanwhile. Load the page again and look at them."))
         if self.errors:
             return cleaned
         cleaned["dead_letter"] = cleaned["dead_letter"] or None
@@ -95,22 +99,22 @@ class QueueForm(forms.Form):
 
 def label_of(name: str) -> str:
     """Return an option's name in words: ``Lease (ms)``."""
-    words = name.replace("_", " ").removesuffix(" ms") + (" (ms)" if name.endswith("_ms") else "")
-    return words.capitalize().replace("ttl", "TTL").replace("Ttl", "TTL")
+    words = name.replace("_", " ").removesuffix(" ms").capitalize().replace("ttl", "TTL").replace("Ttl", "TTL")
+    return _(words) + (" (ms)" if name.endswith("_ms") else "")
 
 
 def in_words(name: str, value: Any) -> str:
     """Return an option's value as a page shows it: milliseconds with what they are in larger units."""
     choices = OPTIONS[name].choices
     if choices is not None:
-        return str(choices(value).label)
+        return _(choices(value).label)
     return f"{value} ({clock.span(value / 1_000)})" if name.endswith("_ms") and value >= 1_000 else str(value)
 
 
 def _field(name: str, option: QueueOption) -> forms.Field:
-    common: dict[str, Any] = {"label": label_of(name), "help_text": option.help}
+    common: dict[str, Any] = {"label": label_of(name), "help_text": _(option.help)}
     if option.choices is not None:
-        return forms.ChoiceField(choices=option.choices.choices, **common)
+        return forms.ChoiceField(choices=[(value, _(label)) for value, label in option.choices.choices], **common)
     match option.kind:
         case "boolean":
             return forms.BooleanField(required=False, **common)
@@ -140,9 +144,9 @@ def _depths(queue: Queue, now: datetime, seconds: int) -> SafeString | str:
     times = [now - timedelta(seconds=seconds * (1 - (n + 1) / _PLACES)) for n in range(_PLACES)]
     sampled = [clock.aware(row.sampled_at) for row in left]
     rows = [left[place - 1] if (place := bisect(sampled, at)) else None for at in times]
-    kinds = {"ready": "ready", "delayed": "delayed", "in flight": "leased", "dead": "dead"}
+    kinds = {_("ready"): "ready", _("delayed"): "delayed", _("in flight"): "leased", _("dead"): "dead"}
     series = [charts.Series(label, [getattr(row, name, None) for row in rows]) for label, name in kinds.items()]
-    return charts.chart("depths", "Depth as sampled, jobs", times, series, unit="jobs")
+    return charts.chart("depths", _("Depth as sampled, jobs"), times, series, unit=_("jobs"))
 
 
 PURGEABLE = ("ready", "delayed", "dead")
@@ -187,7 +191,7 @@ class QueueAdmin(pages.PageAdmin[Queue]):
         if len(names) > PAGE:
             last = shown[-1]
             context["next"] = f"?{urlencode({'q': prefix, 'after_project': last.project, 'after': last.name})}"
-        return self.page(request, "queues.html", context, title="Queues")
+        return self.page(request, "queues.html", context, title=_("Queues"))
 
     def change(self, request: HttpRequest, pk: int) -> HttpResponse:
         queue = _find(pk)
@@ -197,7 +201,7 @@ class QueueAdmin(pages.PageAdmin[Queue]):
             raise Http404
         now = clock.now()
         health = reading.read(concerns.read_health([queue.pk])).get(queue.pk)
-        _, of_server = reading.server()
+        of_server = reading.server()[1]
         chosen = rates.chosen(request)
         found = reading.read_log(rates.read_rates(queue.pk, chosen))
         urls = pages.Lists()
@@ -215,13 +219,13 @@ class QueueAdmin(pages.PageAdmin[Queue]):
             "urls": urls,
             "options": sorted(info.config.items()),
             "changed": [
-                (label_of(name), in_words(name, info.config[name]), option.help)
+                (label_of(name), in_words(name, info.config[name]), _(option.help))
                 for name, option in OPTIONS.items()
                 if option.group and info.config[name] != option.default
             ],
         }
-        crumbs = [("Queues", "leasequeue_queue_changelist")]
-        return self.page(request, "queue.html", context, title=f"Queue {queue}", crumbs=crumbs)
+        crumbs = [(_("Queues"), "leasequeue_queue_changelist")]
+        return self.page(request, "queue.html", context, title=_("Queue {queue}").format(queue=queue), crumbs=crumbs)
 
     def options(self, request: HttpRequest, pk: int) -> HttpResponse:
         queue = _find(pk)
@@ -236,10 +240,13 @@ class QueueAdmin(pages.PageAdmin[Queue]):
                     options = {name: form.cleaned_data[name] for name in form.config if name in form.cleaned_data}
                     reading.run(engine.configure(queue.name, project=queue.project, **options))
                     _record(request, "edit_queue", queue, detail={"changed": changed})
-            messages.success(request, f"Changed: {', '.join(changed)}." if changed else "Nothing was changed.")
+            messages.success(
+                request,
+                _("Changed: {options}.").format(options=", ".join(changed)) if changed else _("Nothing was changed."),
+            )
             return self.redirect("leasequeue_queue_change", pk)
-        crumbs = [("Queues", "leasequeue_queue_changelist"), (str(queue), "leasequeue_queue_change", pk)]
-        context, title = {"queue": queue, "form": form}, f"Options of {queue}"
+        crumbs = [(_("Queues"), "leasequeue_queue_changelist"), (str(queue), "leasequeue_queue_change", pk)]
+        context, title = {"queue": queue, "form": form}, _("Options of {queue}").format(queue=queue)
         return self.page(request, "queue_options.html", context, title=title, crumbs=crumbs)
 
     def act(self, request: HttpRequest, pk: int) -> HttpResponse:
@@ -260,13 +267,15 @@ class QueueAdmin(pages.PageAdmin[Queue]):
         with transaction.atomic(using=reading.alias()):
             reading.run(engine.pause(queue.name, paused=paused, project=queue.project))
             _record(request, action, queue)
-        after = "nothing is claimed from it" if paused else "its jobs are claimed again"
-        messages.success(request, f"{queue} is {action}d: {after}.")
+        if paused:
+            messages.success(request, _("{queue} is paused: nothing is claimed from it.").format(queue=queue))
+        else:
+            messages.success(request, _("{queue} is resumed: its jobs are claimed again.").format(queue=queue))
 
     def _purge(self, request: HttpRequest, queue: Queue) -> None:
         states = [state for state in PURGEABLE if state in request.POST.getlist("states")]
         if request.POST.get("typed", "").strip() != queue.name or not states:
-            messages.error(request, "Nothing was removed: choose what is to go, and type the name of the queue.")
+            messages.error(request, _("Nothing was removed: choose what is to go, and type the name of the queue."))
             return
         before = reading.read(counts_by_id([queue.pk])).get(queue.pk)
         detail = {"states": states, "there": None if before is None else before.ready + before.delayed + before.dead}
@@ -278,9 +287,10 @@ class QueueAdmin(pages.PageAdmin[Queue]):
                     # A line for each batch: what is removed and its line stand together, whatever happens next.
                     _record(request, "purge", queue, counts={"removed": removed}, detail=detail)
             gone += removed
-        rest = " There is more: the time for one request was over. Purge again to go on." if left else ""
         say = messages.warning if left else messages.success
-        say(request, f"{gone:,} jobs of {queue} were removed.{rest}")
+        text = ngettext("{number} job of {queue} was removed.", "{number} jobs of {queue} were removed.", gone)
+        rest = " " + _("There is more: the time for one request was over. Purge again to go on.") if left else ""
+        say(request, text.format(number=count(gone), queue=queue) + rest)
 
 
 def _find(pk: int) -> Queue:

@@ -9,18 +9,21 @@ from typing import Any, NamedTuple
 
 from django.http import HttpRequest
 from django.utils.safestring import SafeString
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
 
 from ..engine import clock
 from ..engine.operation import Statements, operation
 from ..engine.queues.stats import Counts
 from ..metrics import charts
 from ..reaper import concerns
+from ..templatetags.leasequeue_admin import count
 from . import reading
 
 #: Times that can be chosen: their names and seconds.
 RANGES = {"15 min": 900, "1 h": 3_600, "6 h": 21_600, "24 h": 86_400, "7 d": 604_800}
 #: The same, and no limit, as ``since`` of a filter.
-SINCE = {"any time": "", **{name: f"{seconds // 60}min" for name, seconds in RANGES.items()}}
+SINCE = {gettext_noop("any time"): "", **{name: f"{seconds // 60}min" for name, seconds in RANGES.items()}}
 #: Rows of the log that one look reads.
 MAX_ROWS = 250_000
 #: Numbers of jobs in them, about: a row has up to 1,000. A job that ran once is in three.
@@ -46,7 +49,7 @@ class Reach(NamedTuple):
     @property
     def words(self) -> str:
         """The time that was counted: ``last 1 h``, ``last 4 min``."""
-        return f"last {clock.span(self.now - self.since)}"
+        return _("last {time}").format(time=clock.span(self.now - self.since))
 
     def buckets(self, span: Span) -> tuple[list[datetime], list[float]]:
         """Return when each bucket begins, and how many seconds of it were counted."""
@@ -59,7 +62,7 @@ class Reach(NamedTuple):
         """The words for a time that was not counted wholly; empty where it was."""
         if self.whole:
             return ""
-        return f"Counted is the {self.words}; what was before is unknown: the log has too many rows, or begins then."
+        return _("Only the {time} could be counted: the log has too many rows, or begins then.").format(time=self.words)
 
 
 class Rate(NamedTuple):
@@ -124,7 +127,7 @@ def _reach_steps(seconds: int, bucket: int, size: int) -> Statements[Reach]:
     counts = dict.fromkeys(max(math.ceil(share * seconds / bucket), 1) for share in _SHARES)
     # Where the newest bucket alone has too many rows, a part of it, of a second at least, is counted.
     parts = [bucket / 2**n for n in range(1, bucket.bit_length())]
-    for length in (*(bucket * count for count in counts), *parts):
+    for length in (*(bucket * number for number in counts), *parts):
         at = now - timedelta(seconds=length)
         ((few, oldest),) = yield "admin/event_reach", {"since": at, "size": size}
         if few:
@@ -219,18 +222,20 @@ def show(found: Rates, span: Span) -> dict[str, Any]:
         rows = [found.of(None, n).waits for n in range(len(times))]
         return charts.Series(label, [None if row is None else row[place] for row in rows])
 
-    sampled = f"Of {whole.one_of:,} claims one was looked at." if whole.waits and whole.one_of > 1 else ""
+    sampled = ""
+    if whole.waits and whole.one_of > 1:
+        sampled = _("One of {number} claims was looked at.").format(number=count(whole.one_of))
     ended = [
-        series("completed", lambda rate: rate.completed),
-        series("failed, to be retried", lambda rate: rate.retried),
-        series("failed for good", lambda rate: rate.ended),
+        series(_("completed"), lambda rate: rate.completed),
+        series(_("failed, to be retried"), lambda rate: rate.retried),
+        series(_("failed for good"), lambda rate: rate.ended),
     ]
-    unit, waited = "jobs a minute", [waits("p50", 0), waits("p95", 1), waits("p99", 2)]
+    unit, waited = _("jobs a minute"), [waits("p50", 0), waits("p95", 1), waits("p99", 2)]
     throughput = charts.chart(
-        "throughput", f"Throughput, {unit}", times, ended, unit=unit, note=reach.note, stacked=True
+        "throughput", _("Throughput, jobs a minute"), times, ended, unit=unit, note=reach.note, stacked=True
     )
-    title = "Wait from ready to claimed, seconds"
-    drawn = charts.chart("waits", title, times, waited, unit="seconds", note=sampled)
+    title = _("Wait from ready to claimed, seconds")
+    drawn = charts.chart("waits", title, times, waited, unit=_("seconds"), note=sampled)
     return {
         "throughput": throughput,
         "waits": drawn,
@@ -241,16 +246,18 @@ def show(found: Rates, span: Span) -> dict[str, Any]:
 
 
 def _spark(found: Rates, queue_id: int, span: Span) -> SafeString:
-    _, counted = found.reach.buckets(span)
+    counted = found.reach.buckets(span)[1]
     values = [found.of(queue_id, n).completed * 60 / each if each else None for n, each in enumerate(counted)]
     most = max(value for value in values if value is not None)
-    title = f"Completed a minute, {found.reach.words}: {charts.figure(values[-1])} now, at most {charts.figure(most)}"
+    title = _("Completed a minute, {time}: {now} now, at most {most}").format(
+        time=found.reach.words, now=charts.figure(values[-1]), most=charts.figure(most)
+    )
     return charts.sparkline(values, title)
 
 
 def _wait(rate: Rate) -> str:
     if rate.waits is None:
-        return "unknown" if rate.claimed else "no claims"
+        return _("unknown") if rate.claimed else _("no claims")
     return f"{clock.span(rate.waits[0])} / {clock.span(rate.waits[2])}"
 
 

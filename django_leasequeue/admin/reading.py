@@ -16,6 +16,8 @@ from django.db.models import Case, Func, IntegerField, Model, QuerySet, When
 from django.http import HttpRequest, HttpResponseRedirect
 from django.http.response import HttpResponseBase
 from django.middleware.csrf import rotate_token
+from django.utils.translation import get_language, ngettext
+from django.utils.translation import gettext as _
 
 from .. import conf, engine
 from ..conf.process import Memory
@@ -32,6 +34,7 @@ from ..models.base import AsWritten
 from ..models.job import FINISHED
 from ..reaper import concerns
 from ..reaper.leader import Leader
+from ..templatetags.leasequeue_admin import count
 
 M = TypeVar("M", bound=Model)
 T = TypeVar("T")
@@ -258,7 +261,11 @@ def read_steps(seq: int) -> list[Any]:
     found: list[Any] = list(steps.annotate(**sized, text=text)[:MAX_STEPS])
     for step in found:
         step.part = Part(step.name, step.text, step.size)
-        step.label = "what is undone" if step.name == NOTE else step.name.replace(f"{NOTE} ", "undo of ")
+        step.label = step.name
+        if step.name == NOTE:
+            step.label = _("what is undone")
+        elif step.name.startswith(f"{NOTE} "):
+            step.label = _("undo of {step}").format(step=step.name.removeprefix(f"{NOTE} "))
     return found
 
 
@@ -315,12 +322,12 @@ def some_jobs(states: Sequence[str], size: int, worker: str = "") -> list[Job]:
 
 #: Seconds for which a process keeps what holds for a whole database.
 KEPT = 10.0
-_kept: Memory[tuple[str, str], tuple[float, Any]] = Memory()
+_kept: Memory[tuple[str, str, str | None], tuple[float, Any]] = Memory()
 
 
 def kept(what: str, make: Callable[[], T]) -> T:
-    """Return what holds for the whole database; this process reads it every ``KEPT`` seconds at most."""
-    key, now = (what, alias()), time.monotonic()
+    """Return what holds for the whole database, in a language; this process reads it every ``KEPT`` seconds at most."""
+    key, now = (what, alias(), get_language()), time.monotonic()
     if key not in _kept or now - _kept[key][0] > KEPT:
         _kept[key] = (now, make())
     return cast("T", _kept[key][1])
@@ -348,11 +355,14 @@ def figures() -> dict[str, str]:
         alerts = [*server()[1], *concerns.recurring_problems(alias()), *concerns.of_workers(read_workers())]
         of_queues = read(concerns.of_queues())
         alerts += of_queues
+        text = ngettext("{number} alert", "{number} alerts", len(alerts))
         sums = {name: sum(getattr(each, name) for each in totals()) for name in ("ready", "in_flight", "dead")}
         return {
-            "leasequeue_overview": f"{len(alerts)} alert{'s' * (len(alerts) != 1)}" if alerts else "",
-            "leasequeue_deadletters": f"{sums['dead']:,}",
-            "leasequeue_job_changelist": f"{sums['ready']:,} waiting, {sums['in_flight']:,} running",
+            "leasequeue_overview": text.format(number=len(alerts)) if alerts else "",
+            "leasequeue_deadletters": count(sums["dead"]),
+            "leasequeue_job_changelist": _("{ready} waiting, {running} running").format(
+                ready=count(sums["ready"]), running=count(sums["in_flight"])
+            ),
         }
 
     return kept("figures", make)

@@ -13,6 +13,8 @@ from django.http import HttpRequest, HttpResponse
 from django.urls import URLPattern, path
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 
 from ..engine import clock, codec
 from ..exceptions import InvalidOption
@@ -35,7 +37,7 @@ def _next_tick(task: RecurringTask) -> SafeString | str:
     if not task.enabled or task.ended_at:
         return ""
     at = task.next_tick_at
-    return "not planned yet" if at is None else format_html("{} ({})", moment(at), ago(at))
+    return _("not planned yet") if at is None else format_html("{} ({})", moment(at), ago(at))
 
 
 #: The fields that a preview of the next times reads.
@@ -69,21 +71,25 @@ class RecurringForm(forms.ModelForm):
             "until", "times", "phase", "jitter", "expires", "enabled",
         ]  # fmt: skip
         help_texts = {
-            "task": "dotted path of a function with @task(schedulable=True); superusers: of any with @task",
-            "schedule": "a cron line (30 2 * * *), @hourly, @daily, @weekly, @monthly, @yearly, or: every 30 seconds",
-            "timezone": "of a cron line, such as Europe/Berlin",
-            "args": "JSON, a list",
-            "kwargs": "JSON, names and values",
-            "queue_name": "empty: the task's own",
-            "priority": "empty: the task's own",
-            "backend": "alias in TASKS; empty: the task's own",
-            "grace": "seconds; a tick that is later is skipped. Empty: the interval, at most an hour",
-            "until": "no run is later: 2030-12-31 18:00",
-            "times": "how many runs at most, with those before; empty: no end",
-            "phase": "seconds by which the ticks of an interval are shifted",
-            "jitter": "seconds; each run is delayed by 0 to so many",
-            "expires": "seconds; a run that has not started by then is removed. Empty: the task's own",
-            "enabled": "off: no ticks",
+            "task": gettext_lazy(
+                "dotted path of a function with @task(schedulable=True); superusers: of any with @task"
+            ),
+            "schedule": gettext_lazy(
+                "a cron line (30 2 * * *), @hourly, @daily, @weekly, @monthly, @yearly, or: every 30 seconds"
+            ),
+            "timezone": gettext_lazy("of a cron line, such as Europe/Berlin"),
+            "args": gettext_lazy("JSON, a list"),
+            "kwargs": gettext_lazy("JSON, names and values"),
+            "queue_name": gettext_lazy("empty: the task's own"),
+            "priority": gettext_lazy("empty: the task's own"),
+            "backend": gettext_lazy("alias in TASKS; empty: the task's own"),
+            "grace": gettext_lazy("seconds; a tick that is later is skipped. Empty: the interval, at most an hour"),
+            "until": gettext_lazy("no run is later: 2030-12-31 18:00"),
+            "times": gettext_lazy("how many runs at most, with those before; empty: no end"),
+            "phase": gettext_lazy("seconds by which the ticks of an interval are shifted"),
+            "jitter": gettext_lazy("seconds; each run is delayed by 0 to so many"),
+            "expires": gettext_lazy("seconds; a run that has not started by then is removed. Empty: the task's own"),
+            "enabled": gettext_lazy("off: no ticks"),
         }
         field_classes = {"args": JsonField, "kwargs": JsonField, "until": forms.DateTimeField}
         widgets = {
@@ -132,7 +138,9 @@ class RecurringForm(forms.ModelForm):
         self.home = home_of(*enqueued, otherwise=here, job=self.job)
         adding = self.instance.pk is None or self.home != here
         if adding and RecurringTask.objects.using(self.home).filter(name=name, service=self.instance.service).exists():
-            words = f"The database {self.home}, where its queue is, has a recurring task of that name."
+            words = _("The database {database}, where its queue is, has a recurring task of that name.").format(
+                database=self.home
+            )
             self.add_error("name" if "name" in self.fields else None, words)
         return {**given, "name": name}
 
@@ -143,14 +151,20 @@ class RecurringForm(forms.ModelForm):
     def _check_task(self) -> None:
         path = self.cleaned_data["task"]
         if not self.any_task and not getattr(find_task(path), "schedulable", False):
-            raise InvalidOption(f"Only superusers may schedule {path}: it has no @task(schedulable=True).")
+            raise InvalidOption(
+                _("Only superusers may schedule {task}: it has no @task(schedulable=True).").format(task=path)
+            )
 
 
 _SCHEDULE = '<span class="lq-mono">{}</span> <small>{}</small>'
 _TIMES = (
-    column("schedule", lambda task: format_html(_SCHEDULE, task.schedule, task.timezone), "schedule"),
-    column("last tick", lambda task: moment(task.last_tick_at) if task.last_tick_at else "never", "last_tick_at"),
-    column("next tick", _next_tick, "next_tick_at"),
+    column(gettext_lazy("schedule"), lambda task: format_html(_SCHEDULE, task.schedule, task.timezone), "schedule"),
+    column(
+        gettext_lazy("last tick"),
+        lambda task: moment(task.last_tick_at) if task.last_tick_at else _("never"),
+        "last_tick_at",
+    ),
+    column(gettext_lazy("next tick"), _next_tick, "next_tick_at"),
 )
 
 
@@ -237,7 +251,10 @@ class RecurringTaskAdmin(ListAdmin[RecurringTask]):
         """Show the list of the database in which the task was saved, if it is not the one shown."""
         if (home := task._state.db) == reading.alias():
             return None
-        messages.success(request, f"{task.name} was saved in the database {home}, where its queue is.")
+        messages.success(
+            request,
+            _("{task} was saved in the database {database}, where its queue is.").format(task=task.name, database=home),
+        )
         return self.redirect("leasequeue_recurringtask_changelist", **{reading.SWITCH: home})
 
     def delete_model(self, request: HttpRequest, obj: RecurringTask) -> None:
@@ -262,48 +279,48 @@ class RecurringTaskAdmin(ListAdmin[RecurringTask]):
         notes = [("error", text) for text in recurring_problems(reading.alias())]
         return super().changelist_view(request, {"notes": notes, **(extra_context or {})})
 
-    @admin.display(description="state", ordering="enabled")
+    @admin.display(description=gettext_lazy("state"), ordering="enabled")
     def condition(self, task: RecurringTask) -> SafeString | str:
         if not task.enabled:
             return pages.badge("paused")
         if task.ended_at:
-            return format_html("{} <small>{}</small>", pages.badge("record", "ended"), task.last_error)
+            return format_html("{} <small>{}</small>", pages.badge("record", _("ended")), task.last_error)
         if task.last_error:
-            return format_html("{} <small>{}</small>", pages.badge("failed", "not enqueued"), task.last_error)
+            return format_html("{} <small>{}</small>", pages.badge("failed", _("not enqueued")), task.last_error)
         if (task.late or 0) > BOUNDS.late:
-            return pages.badge("failed", "overdue")
+            return pages.badge("failed", _("overdue"))
         found = task.last_job
         if found is not None and found.task == task.task and found.state in FAILED:
-            return pages.badge("failed", "last run failed")
-        return "on time"
+            return pages.badge("failed", _("last run failed"))
+        return _("on time")
 
-    @admin.display(description="task", ordering="task")
+    @admin.display(description=gettext_lazy("task"), ordering="task")
     def runs(self, task: RecurringTask) -> SafeString | str:
         address = self.url_or_none("leasequeue_job_changelist", state="any", task=task.task)
         place = " ".join(filter(None, (task.queue_name, task.service)))
         return format_html("{} <small>{}</small>", link(task.task, address), place)
 
-    @admin.display(description="its job")
+    @admin.display(description=gettext_lazy("its job"))
     def job(self, task: RecurringTask) -> SafeString | str:
         if task.last_tick_at is None:
             return ""
         if task.last_seq is None:
-            return "unknown"
+            return _("unknown")
         found = task.last_job
         if found is not None and found.task != task.task:
-            return "unknown"  # the backend writes to another database
-        state = pages.badge("record", "ended, not kept") if found is None else pages.badge(found.state)
+            return _("unknown")  # the backend writes to another database
+        state = pages.badge("record", _("ended, not kept")) if found is None else pages.badge(found.state)
         return format_html("{} {}", self.job_link(task.last_seq), state)
 
-    @admin.action(description="Run the selected tasks now", permissions=["operate"])
+    @admin.action(description=gettext_lazy("Run the selected tasks now"), permissions=["operate"])
     def run(self, request: HttpRequest, queryset: QuerySet[RecurringTask]) -> None:
         self._each(request, "run", queryset)
 
-    @admin.action(description="Pause the selected tasks", permissions=["operate"])
+    @admin.action(description=gettext_lazy("Pause the selected tasks"), permissions=["operate"])
     def pause(self, request: HttpRequest, queryset: QuerySet[RecurringTask]) -> None:
         self._each(request, "pause", queryset)
 
-    @admin.action(description="Let the selected tasks go on", permissions=["operate"])
+    @admin.action(description=gettext_lazy("Let the selected tasks go on"), permissions=["operate"])
     def resume(self, request: HttpRequest, queryset: QuerySet[RecurringTask]) -> None:
         self._each(request, "resume", queryset)
 
@@ -322,7 +339,12 @@ class RecurringTaskAdmin(ListAdmin[RecurringTask]):
                     changed = {} if before == task.enabled else {"enabled": [before, task.enabled]}
                     self._record(request, f"{action}_recurring", task, changed)
             except Exception as error:  # noqa: BLE001  (whatever a task's backend raises is to be read on the page)
-                messages.error(request, f"{task.name} was not enqueued: {type(error).__name__}: {error}")
+                messages.error(
+                    request,
+                    _("{task} was not enqueued: {error}").format(
+                        task=task.name, error=f"{type(error).__name__}: {error}"
+                    ),
+                )
             else:
                 messages.success(request, text)
 
@@ -331,11 +353,12 @@ def _run(task: RecurringTask) -> str:
     args, kwargs, job = codec.dumps(task.args), codec.dumps(task.kwargs), task.template
     call = (task.task, args, kwargs, task.backend, task.queue_name, task.priority, task.expires)
     made = enqueue_due(reading.alias(), DueTask(*call, None if job is None else codec.dumps(job)))
-    return f"{task.name} was enqueued as {made}; its next tick stays."
+    return _("{task} was enqueued as {job}; its next tick stays.").format(task=task.name, job=made)
 
 
 def _pause(task: RecurringTask, *, paused: bool) -> str:
     """Pause a recurring task, or let it go on; while it is paused the settings that declare it do not enable it."""
     task.enabled, task.paused = not paused, paused
     task.save(update_fields=["enabled", "paused"])
-    return f"{task.name} is paused: no tick is enqueued." if paused else f"{task.name} goes on with its next tick."
+    words = _("{task} is paused: no tick is enqueued.") if paused else _("{task} goes on with its next tick.")
+    return words.format(task=task.name)

@@ -12,6 +12,7 @@ from django.conf import settings
 from django.contrib import messages
 from django.db import transaction
 from django.http import Http404, HttpRequest, HttpResponse
+from django.utils.translation import gettext as _
 
 from .. import conf
 from ..engine.jobs.pausing import list_paused, pause_task, resume_task
@@ -98,13 +99,15 @@ def _draw(found: list[_Times], reach: rates.Reach, span: rates.Span) -> list[Any
         return row.ran[share] / 1_000 if row is not None and row.ran else None
 
     places = range(len(times))
-    counts = [charts.Series(label, [rate(place, label) for place in places]) for label in ("completed", "failed")]
+    counts = [charts.Series(_(label), [rate(place, label) for place in places]) for label in ("completed", "failed")]
     shares = enumerate(("p50", "p95", "p99"))
     runs = [charts.Series(label, [seconds(place, share) for place in places]) for share, label in shares]
-    unit = "runs a minute"
+    unit = _("runs a minute")
     return [
-        charts.chart("runs", f"Runs that ended, {unit}", times, counts, unit=unit, note=reach.note, stacked=True),
-        charts.chart("times", "How long they ran, seconds", times, runs, unit="seconds"),
+        charts.chart(
+            "runs", _("Runs that ended, runs a minute"), times, counts, unit=unit, note=reach.note, stacked=True
+        ),
+        charts.chart("times", _("How long they ran, seconds"), times, runs, unit=_("seconds")),
     ]
 
 
@@ -136,8 +139,8 @@ def show(admin: pages.PageAdmin[Any], request: HttpRequest) -> HttpResponse:
         "pauses": (pauses := reading.read(list_paused(name=name))),
         "paused": any(each.project == (code.project if code else "") for each in pauses),
     }
-    crumbs = [("Tasks", "leasequeue_tasks")]
-    return admin.page(request, "task.html", context, title=f"Task {name}", crumbs=crumbs)
+    crumbs = [(_("Tasks"), "leasequeue_tasks")]
+    return admin.page(request, "task.html", context, title=_("Task {task}").format(task=name), crumbs=crumbs)
 
 
 _ACTIONS = dict.fromkeys(("pause", "resume"), "pause_task")
@@ -158,6 +161,8 @@ def act(admin: pages.PageAdmin[Any], request: HttpRequest) -> HttpResponse:
     except InvalidOption as error:
         messages.error(request, str(error))
         return admin.redirect("leasequeue_tasks")
-    after = "none of its jobs starts" if action == "pause" else "its jobs start again"
-    messages.success(request, f"{name} is {action}d: {after}.")
+    if action == "pause":
+        messages.success(request, _("{task} is paused: none of its jobs starts.").format(task=name))
+    else:
+        messages.success(request, _("{task} is resumed: its jobs start again.").format(task=name))
     return admin.redirect("leasequeue_task", name=name)

@@ -20,6 +20,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.urls import URLPattern, path
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
+from django.utils.translation import gettext as _
 
 from .. import engine
 from ..engine.dead.action import RETRY
@@ -29,6 +30,7 @@ from ..engine.limits import MAX_BATCH, MAX_SEQ, seq_of
 from ..enums import MemberState, WorkflowState
 from ..metrics import charts
 from ..models import Workflow
+from ..templatetags.leasequeue_admin import count
 from . import audit, pages, reading
 
 #: Workflows of a page, and those that are looked at for it.
@@ -81,7 +83,7 @@ class WorkflowAdmin(pages.PageAdmin[Workflow]):
             "first": None if below is None else f"?{urlencode(query)}",
             "next": None if looked["next"] is None else f"?{urlencode({**query, 'below': looked['next']})}",
         }
-        return self.page(request, "workflows.html", context, title="Workflows")
+        return self.page(request, "workflows.html", context, title=_("Workflows"))
 
     def one(self, request: HttpRequest, uid: UUID) -> HttpResponse:
         workflow = _find(uid)
@@ -113,13 +115,13 @@ class WorkflowAdmin(pages.PageAdmin[Workflow]):
             "next": page(start + PAGE) if start + PAGE < len(listed) else None,
             "every": 0 if workflow.ended_at is not None else 5 if len(nodes) <= MAX_BOXES else 30,
         }
-        crumbs, title = [("Workflows", _LIST)], f"Workflow {workflow}"
+        crumbs, title = [(_("Workflows"), _LIST)], _("Workflow {workflow}").format(workflow=workflow)
         return self.page(request, "workflow.html", context, title=title, crumbs=crumbs)
 
     def moved(self, request: HttpRequest, pk: int) -> HttpResponse:
         workflow = reading.instance(Workflow, pk)
         if workflow is None:
-            messages.warning(request, "This workflow is forgotten: its jobs ended more than a day ago.")
+            messages.warning(request, _("This workflow is forgotten: its jobs ended more than a day ago."))
             return self.redirect(_LIST)
         return self.redirect("leasequeue_workflow", workflow.uid)
 
@@ -148,9 +150,14 @@ def _cancel(request: HttpRequest, workflow: Workflow) -> None:
             state = {"state": [workflow.get_state_display(), "cancelled"]}
             _record(request, "cancel_workflow", workflow, {"removed": removed}, changed=state)
     if removed is None:
-        messages.error(request, "This workflow has ended already.")
+        messages.error(request, _("This workflow has ended already."))
     else:
-        messages.success(request, f"The workflow {workflow} is cancelled. Jobs taken out: {removed:,}.")
+        messages.success(
+            request,
+            _("The workflow {workflow} is cancelled. Jobs taken out: {number}.").format(
+                workflow=workflow, number=count(removed)
+            ),
+        )
 
 
 def _retry(request: HttpRequest, workflow: Workflow) -> None:
@@ -165,13 +172,20 @@ def _retry(request: HttpRequest, workflow: Workflow) -> None:
             if acted.done:
                 _record(request, "retry_workflow", workflow, {"done": acted.done}, batch)
         done, left = done + acted.done, left + len(acted.conflicts)
-    words = f"Ready again: {done:,} of the dead letters of {workflow}. Left alone, as they change just now: {left:,}."
+    words = _(
+        "Dead letters of {workflow} that are ready again: {done}. Left alone, as they are changing: {left}."
+    ).format(workflow=workflow, done=count(done), left=count(left))
     if not seqs:
-        messages.error(request, "None of its jobs is a dead letter: what failed for good cannot be retried.")
+        messages.error(request, _("None of its jobs is a dead letter: what failed for good cannot be retried."))
     elif left:
         messages.warning(request, words)
     else:
-        messages.success(request, f"Ready again: {done:,} of the dead letters of {workflow}. Then the rest goes on.")
+        messages.success(
+            request,
+            _("Dead letters of {workflow} that are ready again: {done}. The rest follows them.").format(
+                workflow=workflow, done=count(done)
+            ),
+        )
 
 
 def _record(
@@ -208,7 +222,7 @@ def _read(state: int | None, name: str, below: int) -> dict[str, Any]:
 def _line(node: engine.NodeRow, known: Mapping[int, engine.NodeRow]) -> dict[str, Any]:
     """Return a job as the list shows it; ``more`` is how many parents are not named."""
     parents = node.parents or []
-    named = [(seq, _name(known[seq]) if seq in known else "job") for seq in parents[:MAX_PARENTS]]
+    named = [(seq, _name(known[seq]) if seq in known else _("job")) for seq in parents[:MAX_PARENTS]]
     return {"node": node, "name": _name(node), "parents": named, "more": len(parents) - len(named)}
 
 
@@ -229,7 +243,7 @@ class Box:
     def lines(self) -> list[str]:
         """The lines below its name: each state, and how many jobs are in it."""
         one = self.counts.total() == 1
-        return [state if one else f"{self.counts[state]:,} {state}" for state in self.states]
+        return [_(state) if one else f"{count(self.counts[state])} {_(state)}" for state in self.states]
 
     @property
     def height(self) -> int:
@@ -242,7 +256,7 @@ Lines = list[tuple[Box, Box]]
 
 def _name(node: engine.NodeRow) -> str:
     """Return what a job is called in its workflow: its label, else the last part of its task's path."""
-    return node.label or (node.task or "").rpartition(".")[2] or "job"
+    return node.label or (node.task or "").rpartition(".")[2] or _("job")
 
 
 def _counts(nodes: Iterable[engine.NodeRow]) -> list[tuple[str, int]]:
@@ -262,13 +276,15 @@ def _draw(nodes: Sequence[engine.NodeRow]) -> SafeString:
     left_out = len(lines) - MAX_LINES
     lines = lines[:MAX_LINES]
     width, height = _arrange(columns, lines)
-    counts = ", ".join(f"{count:,} {state}" for state, count in _counts(nodes))
-    described = f"{len(nodes):,} jobs in {layers:,} layers: {counts}. The table below has each."
+    counts = ", ".join(f"{count(number)} {_(state)}" for state, number in _counts(nodes))
+    described = _("{number} jobs in {layers} layers: {counts}. The table below has each.").format(
+        number=count(len(nodes)), layers=count(layers), counts=counts
+    )
     if left_out > 0:
-        described += f" Lines that are not drawn: {left_out:,}."
+        described += " " + _("Lines that are not drawn: {number}.").format(number=count(left_out))
     paths = format_html_join("", '<path class="lq-edge" d="{}"/>', ((_path(*line),) for line in lines))
     boxes = format_html_join("", "{}", ((_box(box),) for column in columns for box in column))
-    return charts.drawing("graph", "Graph of the workflow", described, width, height, paths + boxes, natural=True)
+    return charts.drawing("graph", _("Graph of the workflow"), described, width, height, paths + boxes, natural=True)
 
 
 def _boxes(nodes: Sequence[engine.NodeRow], depths: Mapping[int, int], layers: int) -> tuple[Columns, Lines]:
@@ -298,7 +314,7 @@ def _sums(group: Sequence[engine.NodeRow], where: dict[int, Box]) -> list[Box]:
     sizes = Counter(map(_name, group))
     shown = sizes.most_common(MAX_NAMES if len(sizes) <= MAX_NAMES else MAX_NAMES - 1)
     made = {name: Box(f"{name} ({size:,})", Counter()) for name, size in shown}
-    others = Box(f"{len(sizes) - len(shown):,} other names", Counter())
+    others = Box(_("{number} other names").format(number=count(len(sizes) - len(shown))), Counter())
     for node in group:
         box = where[node.seq] = made.get(_name(node), others)
         box.counts[node.state] += 1

@@ -14,6 +14,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import DatabaseError
 from django.db import Error as DjangoError
+from django.utils.translation import gettext
 
 from django_leasequeue import conf
 from django_leasequeue.engine import audit, pool
@@ -24,6 +25,10 @@ from django_leasequeue.exceptions import LeaseQueueError
 
 class LeaseQueueCommand(BaseCommand):
     """A command that needs the tables, and reports errors in one line."""
+
+    def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> CommandParser:
+        self.help = gettext(self.help)
+        return super().create_parser(prog_name, subcommand, **kwargs)
 
     def execute(self, *args: Any, **options: Any) -> str | None:
         try:
@@ -41,7 +46,9 @@ class LeaseQueueCommand(BaseCommand):
 
 def add_database(parser: CommandParser) -> None:
     """Add ``--database``, which ``databases`` reads."""
-    parser.add_argument("--database", default=None, help="only this database (default: every one that holds queues)")
+    parser.add_argument(
+        "--database", default=None, help=gettext("only this database (default: every one that holds queues)")
+    )
 
 
 def databases(options: dict[str, Any]) -> list[str]:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from django.db.models import DateTimeField, F, FloatField, Func, Q, QuerySet, Value
 from django.db.models.functions import Coalesce
+from django.utils.translation import gettext as _
 
 from ..engine import arrays, clock
 from ..engine.clock import span
@@ -134,20 +135,24 @@ def of_server(
     """
     found = [] if above is None else [Concern("error", waiting_text(above))]
     if leader is None:
-        text = "No reaper leads: nothing sweeps, samples or carries out operations."
-        found.append(Concern("error", f"{text} Start a worker or 'manage.py runreaper'."))
+        text = _(
+            "No reaper leads: nothing sweeps, samples or carries out operations. Start a worker or"
+            " 'manage.py runreaper'."
+        )
+        found.append(Concern("error", text))
     else:
         for duty in leader.duties:
             if duty["late"]:
-                text = f"The reaper's duty {duty['name']} has not succeeded for {span(duty['succeeded'])}"
-                why = duty["error"] or "It has not run."
-                found.append(Concern("error", f"{text}: {why} See the log of {leader.holder}."))
+                text = _("The reaper's duty {duty} has not succeeded for {time}: {error} See the log of {reaper}.")
+                facts = {"duty": duty["name"], "time": span(duty["succeeded"]), "reaper": leader.holder}
+                found.append(Concern("error", text.format(error=duty["error"] or _("It has not run."), **facts)))
     if age is not None and age > bounds.transaction:
-        text = (
-            f"A transaction of {application or 'an unnamed client'} (pid {pid}) is open for {span(age)}: PostgreSQL"
-            f" cannot clean up behind it, and floors wait for it. End it, or SELECT pg_terminate_backend({pid})."
+        text = _(
+            "A transaction of {client} (pid {pid}) is open for {time}: PostgreSQL cannot clean up behind it, and floors"
+            " wait for it. End it, or SELECT pg_terminate_backend({pid})."
         )
-        found.append(Concern("warning", text))
+        client = application or _("an unnamed client")
+        found.append(Concern("warning", text.format(client=client, pid=pid, time=span(age))))
     return found
 
 
@@ -156,17 +161,20 @@ def of_queue(counts: Counts, health: Health | None, now: datetime, bounds: Bound
     name = f"{counts.project}/{counts.queue}" if counts.project else counts.queue
     found: list[Concern] = []
 
-    def say(level: str, text: str, seq: int | None = None, dead_letters: str = "") -> None:
+    def say(level: str, text: str, seq: int | None = None, dead_letters: str = "", **facts: object) -> None:
+        text = text.format(queue=name, **facts)
         found.append(Concern(level, text, counts.queue_id, counts.queue, seq, dead_letters))
 
     if counts.paused_at is not None:
-        say("warning", f"{name} has been paused for {span(now - counts.paused_at)}: nothing is claimed from it.")
+        text = _("{queue} has been paused for {time}: nothing is claimed from it.")
+        say("warning", text, time=span(now - counts.paused_at))
     if health is None:
         return found
     if health.deaths is not None and (level := health.deaths.level(bounds)):
         died, before = (f"{min(n, MAX_DEATHS):,}{'+' * (n > MAX_DEATHS)}" for n in health.deaths[1:])
         query = DeadFilter(counts.project, counts.queue, since=now - timedelta(seconds=LATELY)).query()
-        say(level, f"{died} jobs of {name} died in the last 10 min, {before} in the hour before.", dead_letters=query)
+        text = _("{number} jobs of {queue} died in the last 10 min, {before} in the hour before.")
+        say(level, text, dead_letters=query, number=died, before=before)
     polled = None if counts.claimed_at is None else (now - counts.claimed_at).total_seconds()
     polls = not health.tasks and polled is not None and polled <= bounds.unclaimed
     served = counts.paused_at is not None or health.workers or health.waiting or counts.in_flight or polls
@@ -174,30 +182,32 @@ def of_queue(counts: Counts, health: Health | None, now: datetime, bounds: Bound
         if health.tasks:
             project = _option("project", counts.project) if counts.project else ""
             start = f"manage.py runworker{_option('queues', counts.queue)}{project}"
-            say("error", f"No worker listens to {name}, and tasks are ready. Start `{start}`.")
+            say("error", _("No worker listens to {queue}, and tasks are ready. Start `{command}`."), command=start)
         else:
-            last = "never" if polled is None else f"{span(polled)} ago"
-            start = "start their consumer, which uses Queue, Consumer, HTTP or runworker --handler."
-            text = f"Nobody claims from {name} (last claim: {last}), and jobs are ready. They are no tasks: {start}"
-            say("error", text)
+            last = _("never") if polled is None else _("{time} ago").format(time=span(polled))
+            text = _(
+                "Nobody claims from {queue} (last claim: {time}), and jobs are ready. They are no tasks: start their"
+                " consumer, which uses Queue, Consumer, HTTP or runworker --handler."
+            )
+            say("error", text, time=last)
     elif health.ready is not None and health.ready > bounds.waiting and counts.paused_at is None:
-        say(
-            "error",
-            f"Jobs of {name} have been ready for {span(health.ready)}: its workers do not keep up. Start more of them,"
-            " or look at what they run.",
+        text = _(
+            "Jobs of {queue} have been ready for {time}: its workers do not keep up. Start more of them, or look at"
+            " what they run."
         )
+        say("error", text, time=span(health.ready))
     if health.overdue is not None:
-        over = f"A lease of {name} expired {span(now - health.overdue)} ago and was not swept"
-        say("error", f"{over}: is a reaper running?", health.overdue_seq)
+        text = _("A lease of {queue} expired {time} ago and was not swept: is a reaper running?")
+        say("error", text, health.overdue_seq, time=span(now - health.overdue))
     if health.old is not None:
-        old = f"A lease of {name} is {span(now - health.old)} old, held by {health.old_node}"
-        say("warning", f"{old}: is the job stuck?", health.old_seq)
+        text = _("A lease of {queue} is {time} old, held by {worker}: is the job stuck?")
+        say("warning", text, health.old_seq, time=span(now - health.old), worker=health.old_node)
     if health.floor_since is not None:
-        say(
-            "warning",
-            f"A floor of {name} has not moved for {span(now - health.floor_since)}: a long transaction holds it, and"
-            " claims read dead index entries.",
+        text = _(
+            "A floor of {queue} has not moved for {time}: a long transaction holds it, and claims read dead index"
+            " entries."
         )
+        say("warning", text, time=span(now - health.floor_since))
     return found
 
 
@@ -206,7 +216,7 @@ def of_queues(bounds: Bounds = BOUNDS, most: int = PAGE) -> Statements[list[Conc
     """Return the problems of the oldest ``most`` queues of a database."""
     found: list[Concern] = []
     ids = [0]
-    for _ in range(0, most, PAGE):
+    for _page in range(0, most, PAGE):
         ids = [queue_id for (queue_id,) in (yield "queue_page", {"after": ids[-1], "size": PAGE})]
         if not ids:
             break
@@ -227,13 +237,16 @@ def of_workers(workers: Iterable[Worker]) -> list[Concern]:
     alone: list[Concern] = []
     for worker in workers:
         if worker.silent > WORKER_LEASE:
-            gone.append(Concern("warning", f"Worker {worker.node} was not seen for {span(worker.silent)}."))
+            text = _("Worker {worker} was not seen for {time}.")
+            gone.append(Concern("warning", text.format(worker=worker.node, time=span(worker.silent))))
             continue
         for job in worker.running:
             if job.get("suspect") == "alone":
                 since = span(job["seconds"] + worker.silent)
-                what = f"has run a suspect for {since} (job {job['seq']} of {job['queue']})"
-                text = f"Worker {worker.node} {what} and starts nothing else: it has no process of its own for it."
+                text = _(
+                    "Worker {worker} has run a suspect for {time} (job {job} of {queue}) and starts nothing else: it"
+                    " has no process of its own for it."
+                ).format(worker=worker.node, time=since, job=job["seq"], queue=job["queue"])
                 alone.append(Concern("warning", text, None, job["queue"], job["seq"]))
     return [*gone[:20], *alone[:20]]
 
@@ -242,9 +255,11 @@ def of_paused(paused: list[PausedTask]) -> list[Concern]:
     """Return the concerns about paused tasks."""
     found = []
     for each in paused:
-        of, by = (f" {word} {name}" if name else "" for word, name in (("of", each.project), ("by", each.paused_by)))
-        text = f"The task {each.name}{of} has been paused{by} for {span(each.seconds)}: none of its jobs starts."
-        found.append(Concern("warning", text))
+        text = _("The task {task} has been paused for {time}: none of its jobs starts.")
+        if each.paused_by:
+            text = _("The task {task} has been paused by {user} for {time}: none of its jobs starts.")
+        task = f"{each.name} ({each.project})" if each.project else each.name
+        found.append(Concern("warning", text.format(task=task, user=each.paused_by, time=span(each.seconds))))
     return found
 
 
@@ -279,13 +294,15 @@ def recurring_problems(using: str, bounds: Bounds = BOUNDS) -> list[str]:
     tasks = list(looked_at.order_by(F("last_error").desc(), F("next_tick_at").asc(nulls_last=True))[:PAGE])
     failing = [task for task in tasks if task.last_error][:SHOWN]
     late = [task for task in tasks if not task.last_error and (task.late or 0) > bounds.late][:SHOWN]
-    found = [f"Recurring task {task.name} was not enqueued: {task.last_error}" for task in failing]
-    why = "is a reaper running, and can its schedule and task be read?"
-    found += [f"Recurring task {task.name} is {span(task.late)} overdue: {why}" for task in late]
+    text = _("Recurring task {task} was not enqueued: {error}")
+    found = [text.format(task=task.name, error=task.last_error) for task in failing]
+    text = _("Recurring task {task} is {time} overdue: is a reaper running, and can its schedule and task be read?")
+    found += [text.format(task=task.name, time=span(task.late)) for task in late]
     last = {task.last_seq: task for task in tasks if task.last_seq is not None}
     failed = Job.objects.using(using).filter(seq__in=list(last), state__in=FAILED).only("seq", "state", "task")
     for job in failed[:SHOWN] if last else ():
         task = last[job.seq]
         if job.task == task.task:
-            found.append(f"The last run of recurring task {task.name} failed: job {job.seq} is {job.state}.")
+            text = _("The last run of recurring task {task} failed: job {job} is {state}.")
+            found.append(text.format(task=task.name, job=job.seq, state=_(job.state)))
     return found

@@ -7,8 +7,10 @@ from datetime import UTC, datetime
 
 from django import template
 from django.utils import timezone
+from django.utils.formats import number_format
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
+from django.utils.translation import gettext as _
 
 from ..engine import clock
 
@@ -24,16 +26,21 @@ def link(text: object, address: str | None) -> SafeString | str:
 
 @register.filter
 def count(value: int | None) -> str:
-    """A number with its thousands apart, or ``unknown``."""
-    return "unknown" if value is None else f"{value:,}"
+    """A number with its thousands apart, as the language has it, or ``unknown``."""
+    return _("unknown") if value is None else number_format(value, use_l10n=True, force_grouping=True)
+
+
+def or_more(value: int, more: bool) -> str:
+    """A number of something, of which there may be more."""
+    return _("{number} or more").format(number=count(value)) if more else count(value)
 
 
 @register.filter
 def capped(value: int, cap: int) -> str:
     """A count that is exact up to ``cap``: ``12``, ``10,000+``; above it a sample's: ``about 123,000``."""
     if value <= cap:
-        return f"{value:,}"
-    return f"{cap:,}+" if value <= cap + 1 else f"about {value:,}"
+        return count(value)
+    return f"{count(cap)}+" if value <= cap + 1 else _("about {number}").format(number=count(value))
 
 
 @register.filter
@@ -42,7 +49,8 @@ def ago(value: datetime | None) -> str:
     if value is None:
         return "–"  # noqa: RUF001  (a dash, not a minus)
     seconds = (clock.now() - clock.aware(value)).total_seconds()
-    return f"{clock.span(seconds)} ago" if seconds >= 0 else f"in {clock.span(-seconds)}"
+    words = _("{time} ago") if seconds >= 0 else _("in {time}")
+    return words.format(time=clock.span(abs(seconds)))
 
 
 @register.filter

@@ -199,7 +199,7 @@ def test_an_operation_says_how_far_it_is_and_how_long_it_takes_still(clock: Cloc
     )  # fmt: skip
     clock.advance(minutes=1)
     text = Page(body(client, "bulkoperation_change", made.pk)).text
-    assert "2,500 of 10,000 dead letters, 25 %, about 3 min left" in text
+    assert "2,500 of 10,000 dead letters, 25 % (about 3 min left)" in text
     assert "25 %, about 3 min left" in Page(body(client, "bulkoperation_changelist")).text
     rows(BulkOperation).update(expected=None)
     assert "running unknown" in Page(body(client, "bulkoperation_changelist")).text

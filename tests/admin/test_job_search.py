@@ -89,7 +89,7 @@ class TestEveryState:
         assert "may not see payloads" in said(stranger, payload="data.a = 1")
         for query, words in (
             ({"queue": "none"}, "no queue none"), ({"since": "soon"}, "is a time"),
-            ({"state": "odd"}, "state is one of any"),
+            ({"state": "odd"}, "state must be one of any"),
         ):  # fmt: skip
             assert words in said(client, **query), query
 

@@ -69,7 +69,7 @@ class TestPages:
         assert "api - 100 in 10 s, 5 more at once the code 1 0 –" in text  # noqa: RUF001  (a dash, not a minus)
         assert "customer - 1 at a time the code 2 5 2" in text
         text = look(client, limit.pk).text
-        assert "Keys looked at: 2. Jobs that wait for them: 5. Slots of them that are taken: 2." in text
+        assert "Keys looked at: 2. Jobs that wait for them: 5. Slots that are taken: 2." in text
         assert "customer:1 4 1 customer:2 1 1" in text
 
     def test_many_keys_and_jobs_are_counted_up_to_a_bound(self, client: Client, monkeypatch: Any) -> None:
@@ -100,9 +100,7 @@ class TestPages:
         for who in (viewer, signed_in("view_limit", "change_limit", name="strict", enforce_csrf_checks=True)):
             who.post(admin_url("limit_changelist"), {"action": "reset", "_selected_action": limit.pk})
         assert Limit.objects.get().pinned
-        assert "The limit customer is given back: 1 at a time, as the code says." in post(
-            client, limit.pk, action="reset"
-        )
+        assert "customer is given back: 1 at a time, the code's values." in post(client, limit.pk, action="reset")
         assert "customer is the code's already" in post(client, limit.pk, action="reset")
         assert (Limit.objects.get().concurrency, Limit.objects.get().pinned) == (1, False)
         changed = {
@@ -141,7 +139,7 @@ class TestCommand:
         limit = Limit.objects.get(project="")
         assert (limit.concurrency, limit.rate, limit.per_ms, limit.burst, limit.pinned) == (None, 10, 500, 2, True)
         assert "as it is" in command(*asked)
-        assert command("reset", "customer") == "customer is given back: 1 at a time, as the code says.\n"
+        assert command("reset", "customer") == "customer is given back: 1 at a time, the code's values.\n"
         assert "the code's already" in command("reset", "customer")
         assert command("set", "customer", "--unlimited") == "concurrency: 1 -> null\n"
         assert "customer  everything  operator" in command("list")
@@ -150,7 +148,7 @@ class TestCommand:
     @pytest.mark.parametrize(("words", "message"), [
         (["set", "customers", "--concurrency", "3"], "There is no limit 'customers'"),
         (["reset", "customers"], "There is no limit 'customers'"),
-        (["reset", "customer", "--project", "acme"], "There is no limit 'customer' of the project 'acme'"),
+        (["reset", "customer", "--project", "acme"], "There is no limit 'customer' in the project 'acme'"),
         (["set", "customer"], "Say what to limit"),
         (["set", "customer", "--unlimited", "--concurrency", "3"], "Say what to limit"),
         (["set", "customer", "--rate", "3"], "give both rate= and per="),

@@ -35,7 +35,7 @@ def test_the_page_of_a_task_pauses_and_resumes_it(client: Client, clock: Clock) 
     assert f"{NAME} is paused: none of its jobs starts." in act(client, "pause")
     clock.advance(seconds=600)
     page = pages.look(client, "task", name=NAME)
-    assert "10 min ago by ann: none of its jobs starts" in page.text
+    assert "10 min ago, by ann: none of its jobs starts" in page.text
     assert "task-resume" in page.ids()
     assert "task-pause" not in page.ids()
     assert f"The task {NAME} has been paused by ann for 10 min" in pages.look(client, "overview").text
@@ -49,7 +49,7 @@ def test_the_page_of_a_task_pauses_and_resumes_it(client: Client, clock: Clock) 
 def test_a_pause_in_another_project_is_shown_and_ended_there(client: Client) -> None:
     engine.run(pause_task(NAME, project="acme", by="bob"))
     page = pages.look(client, "task", name=NAME)
-    assert "paused in acme, " in page.text
+    assert "paused acme, " in page.text
     assert {"task-pause", "task-resume"} <= set(page.ids())
     act(client, "resume", project="acme")
     assert not PausedTask.objects.exists()
@@ -84,4 +84,4 @@ def test_the_status_names_paused_tasks(clock: Clock) -> None:
     engine.run(pause_task(NAME, project="acme"))
     clock.advance(seconds=90)
     (told,) = [text for text in status.read_status("default").problems if "paused" in text]
-    assert told == f"The task {NAME} of acme has been paused for 1 min 30 s: none of its jobs starts."
+    assert told == f"The task {NAME} (acme) has been paused for 1 min 30 s: none of its jobs starts."

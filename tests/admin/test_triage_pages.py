@@ -64,7 +64,7 @@ class TestWhatIsShown:
         page = boss.get(url("deadletters_list"), {"text": "no route"})
         assert [letter["seq"] for letter in page.context_data["dead_letters"]] == one[::-1]
         assert [f'value="{seq}"' in text(page) for seq in one + two] == [True] * 3 + [False]
-        assert "Looked at 4 dead letters, found 3" in text(page)
+        assert "Looked at 4 dead letters: found 3" in text(page)
         seqs = [*one, *two, *bury(60, "mail")]
         page = boss.get(url("deadletters_list"), {"queue": "mail"})
         follow = boss.get(page.context_data["next_url"])
@@ -137,7 +137,7 @@ class TestActions:
         page = ask(boss, "retry")
         assert page.context_data["phrase"] == "retry 4"
         for typed in ("", "retry", "discard 4"):
-            assert refused(boss.post(url("deadletters_act"), confirmed(page, typed=typed)), "exactly so")
+            assert refused(boss.post(url("deadletters_act"), confirmed(page, typed=typed)), "exactly as shown")
         assert not BulkOperation.objects.exists()
         for other in (
             {"filter": "queue=other"}, {"action": "discard", "typed": "discard 4", "reason": "x"}, {"shown": ""},
@@ -185,7 +185,7 @@ class TestActions:
     @pytest.mark.parametrize(("form", "words"), [
         ({"action": "explode"}, "Choose what to do"),
         ({"action": "retry", "scope": "selection"}, "No job is selected"),
-        ({"action": "retry", "scope": "selection", "seq": "x"}, "numbers of jobs"),
+        ({"action": "retry", "scope": "selection", "seq": "x"}, "A selection has at most"),
         ({"action": "retry", "scope": "everything"}, "Choose the selected jobs"),
         ({"action": "retry", "scope": "filter", "filter": "since=never"}, "how long ago"),
     ])  # fmt: skip

@@ -59,7 +59,7 @@ class TestManyJobs:
             assert boxes >= {str(seq) for seq in ready}, query
         back = admin_url("job_changelist", state="any")
         words = told(client, "jobs_act", action="cancel", seq=[*ready, leased], next=back)
-        assert words == "Cancelled: 2 of 3 jobs. The other 1 were in another state."
+        assert words == "Cancelled: 2 of 3 jobs. The others were in another state."
         assert told(client, "jobs_act", action="run", seq=later) == "Ready now: 2 of 2 jobs."
         assert told(client, "jobs_act", action="release", seq=leased) == "Released: 1 of 1 jobs."
         assert set(Job.objects.values_list("pk", "state")) == {

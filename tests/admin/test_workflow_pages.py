@@ -119,7 +119,7 @@ class TestOne:
         assert "tell" in last.text.partition("17 to 18 of 18")[2]
         assert "workflow-jobs" not in last.ids()
         ready = look(client, uid, state="ready", **{"from": 8})
-        assert "Jobs that are ready" in ready.text
+        assert "Jobs: ready" in ready.text
         assert "9 to 13 of 13" in ready.text
         for nonsense in ("x", "-1", "999", "9" * 30, "²"):
             assert "1 to 8 of 18" in look(client, uid, **{"from": nonsense}).text
@@ -153,7 +153,7 @@ class TestActs:
             fail(job)
         assert claim(10) == []
         assert state(uid) == ("failed", 0, 2, 1)
-        assert "Ready again: 2 of the dead letters of report" in act(client, uid, "retry")
+        assert "Dead letters of report that are ready again: 2" in act(client, uid, "retry")
         line = OperatorAction.objects.get()
         seqs = sorted(job.seq for job in jobs)
         assert (line.action, sorted(line.seqs), line.counts) == ("retry_workflow", seqs, {"done": 2})

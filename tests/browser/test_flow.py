@@ -58,7 +58,7 @@ def test_a_workflow_and_a_limit_on_call(person: Person) -> None:
     person.tab_to("#graph-drawn .lq-scroll")
     person.tab_to("//tr[th='part 1']//a")
     person.choose("#workflow-retry")
-    person.wait_for("Ready again: 1 of the dead letters of report")
+    person.wait_for("Dead letters of report that are ready again: 1")
     person.choose("//tr[th='tell']//a")
     person.wait_for("Waits for")
     person.choose("//dd/a[text()='report']")

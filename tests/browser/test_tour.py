@@ -1,8 +1,8 @@
-"""A look at every page: with names of 255 characters, wide and narrow, light and dark, no overflow and no barrier."""
+"""A look at every page: long names, wide and narrow, in German, light and dark, no overflow and no barrier."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -15,7 +15,8 @@ from .longest import LONG, furnish_longest
 if TYPE_CHECKING:
     from .person import Person
 
-WIDTHS = (1280, 390)
+#: German words are the longest.
+WAYS = ((1280, "en"), (390, "en"), (390, "de"))
 #: Wider than the window, or scrolled sideways; Django's own lists scroll by design.
 _OVERFLOWS = """
 const root = document.documentElement;
@@ -36,17 +37,18 @@ def addresses() -> list[str]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(3_000)
-@pytest.mark.parametrize("width", WIDTHS)
-def test_every_page(person: Person, width: int) -> None:
+@pytest.mark.parametrize(("width", "language"), WAYS)
+def test_every_page(person: Person, settings: Any, width: int, language: str) -> None:
     pages = addresses()
     person.sign_in()
+    settings.LANGUAGE_CODE = language
     person.widen(width)
     found: list[str] = []
 
     def look(what: str) -> None:
         found.extend(f"{what}: {each}" for each in person.run(_OVERFLOWS))
         try:
-            person.check(f"tour-{what.strip('/').replace('/', '-')[:80]}-{width}")
+            person.check(f"tour-{what.strip('/').replace('/', '-')[:80]}-{width}-{language}")
         except AssertionError as error:
             found.append(f"{what}: {error}")
 

@@ -8,6 +8,8 @@ from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from django.utils.translation import gettext as _
+
 from ...enums import MemberState, ResultState, WorkflowState
 from .. import arrays
 from ..limits import MAX_PROJECT_BYTES, check_count, check_place, check_text
@@ -71,22 +73,23 @@ class BusyKeys(NamedTuple):
 
 def allows(values: LimitValues) -> str:
     """Describe the allowance per key of a limit."""
-    parts = [] if values.concurrency is None else [f"{values.concurrency:,} at a time"]
+    parts = [] if values.concurrency is None else [_("{number} at a time").format(number=values.concurrency)]
     if values.rate is not None and values.per_ms is not None:
-        parts.append(f"{values.rate:,} in {values.per_ms / 1000:g} s")
+        seconds = f"{values.per_ms / 1000:g}"
+        parts.append(_("{number} in {seconds} s").format(number=values.rate, seconds=seconds))
     if values.burst:
-        parts.append(f"{values.burst:,} more at once")
+        parts.append(_("{number} more at once").format(number=values.burst))
     if values.fair:
-        parts.append("keys take turns")
-    return ", ".join(parts) or "everything"
+        parts.append(_("keys take turns"))
+    return ", ".join(parts) or _("everything")
 
 
-def given_back(limit: GivenBack) -> str:
+def given_back(name: str, limit: GivenBack) -> str:
     """Describe the outcome of returning a limit to the code."""
-    values = allows(LimitValues.of(limit))
+    text = _("{limit} is given back: {values}, until the code names it and sets other values.")
     if limit.named:
-        return f"is given back: {values}, as the code says"
-    return f"is given back: {values}, until the code names it and says otherwise"
+        text = _("{limit} is given back: {values}, the code's values.")
+    return text.format(limit=name, values=allows(LimitValues.of(limit)))
 
 
 def changed(before: LimitValues, after: LimitValues) -> dict[str, list[Any]]:

@@ -5,32 +5,39 @@ from pathlib import Path
 from typing import Any
 
 from django.conf import settings
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import CommandError, CommandParser
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
 
 from django_leasequeue.devdb import DevDBError, Server, default_data_dir
+from django_leasequeue.management import LeaseQueueCommand
 
 
-class Command(BaseCommand):
+class Command(LeaseQueueCommand):
     """Start, stop and look at the embedded PostgreSQL."""
 
-    help = "Start, stop, look at or open the embedded PostgreSQL of a project under development."
+    help = gettext_noop("Start, stop, look at or open the embedded PostgreSQL of a project under development.")
     requires_system_checks = ()
 
     def add_arguments(self, parser: CommandParser) -> None:
         project = getattr(settings, "BASE_DIR", None) or Path.cwd()
         shared = CommandParser(add_help=False)
         shared.add_argument(
-            "--data", type=Path, default=default_data_dir(project), metavar="DIR", help="data directory (%(default)s)"
+            "--data",
+            type=Path,
+            default=default_data_dir(project),
+            metavar="DIR",
+            help=_("data directory (%(default)s)"),
         )
         actions = parser.add_subparsers(dest="action", required=True, metavar="start|stop|status|psql")
-        start = actions.add_parser("start", parents=[shared], help="start it and print its DATABASE_URL")
-        start.add_argument("--no-fsync", action="store_true", help="faster; a failing machine loses the data")
-        stop = actions.add_parser("stop", parents=[shared], help="stop it")
-        stop.add_argument("--if-idle", action="store_true", help="leave it running while a client is connected")
-        actions.add_parser("status", parents=[shared], help="say whether it runs; exit code 3 when it does not")
-        psql = actions.add_parser("psql", parents=[shared], help="open a psql session, starting it if needed")
-        psql.add_argument("-c", "--command", help="run this and end")
-        psql.add_argument("arguments", nargs="*", metavar="-- ARGS", help="passed on to psql")
+        start = actions.add_parser("start", parents=[shared], help=_("start it and print its DATABASE_URL"))
+        start.add_argument("--no-fsync", action="store_true", help=_("faster; a failing machine loses the data"))
+        stop = actions.add_parser("stop", parents=[shared], help=_("stop it"))
+        stop.add_argument("--if-idle", action="store_true", help=_("leave it running while a client is connected"))
+        actions.add_parser("status", parents=[shared], help=_("say whether it runs; exit code 3 when it does not"))
+        psql = actions.add_parser("psql", parents=[shared], help=_("open a psql session, starting it if needed"))
+        psql.add_argument("-c", "--command", help=_("run this and end"))
+        psql.add_argument("arguments", nargs="*", metavar="-- ARGS", help=_("passed on to psql"))
 
     def handle(self, *args: Any, **options: Any) -> None:
         server = Server(options["data"], durable=not options.get("no_fsync"))
@@ -40,36 +47,44 @@ class Command(BaseCommand):
             raise CommandError(str(error)) from error
 
     def _start(self, server: Server, options: dict[str, Any]) -> None:
-        state = "started" if server.start() else "was already running"
-        self.stdout.write(f"PostgreSQL {server.status().version} {state}, data in {server.data_dir}")
+        text = _("PostgreSQL {version} was already running, data in {directory}")
+        if server.start():
+            text = _("PostgreSQL {version} started, data in {directory}")
+        self.stdout.write(text.format(version=server.status().version, directory=server.data_dir))
         self.stdout.write(f"DATABASE_URL={server.url()}")
         if server.data_dir == default_data_dir(getattr(settings, "BASE_DIR", None) or Path.cwd()):
-            self.stdout.write('In the settings: DATABASES = {"default": django_leasequeue.devdb.database(BASE_DIR)}')
+            setting = 'DATABASES = {"default": django_leasequeue.devdb.database(BASE_DIR)}'
+            self.stdout.write(_("In the settings: {setting}").format(setting=setting))
 
     def _stop(self, server: Server, options: dict[str, Any]) -> None:
         if options["if_idle"] and (connections := server.status().connections):
-            self.stdout.write(f"PostgreSQL goes on: {connections} connected")
+            self.stdout.write(_("PostgreSQL goes on: {number} connected").format(number=connections))
         else:
-            self.stdout.write("PostgreSQL stopped" if server.stop() else "PostgreSQL was not running")
+            self.stdout.write(_("PostgreSQL stopped") if server.stop() else _("PostgreSQL was not running"))
 
     def _status(self, server: Server, options: dict[str, Any]) -> None:
         status = server.status()
         if not status.running:
-            raise CommandError(f"PostgreSQL is not running, data in {server.data_dir}", returncode=3)
+            raise CommandError(
+                _("PostgreSQL is not running, data in {directory}").format(directory=server.data_dir), returncode=3
+            )
         self.stdout.write(
-            f"PostgreSQL {status.version} is running, process {status.pid}, {status.connections} connected, "
-            f"data in {status.data_dir}"
+            _("PostgreSQL {version} is running, process {pid}, {number} connected, data in {directory}").format(
+                version=status.version, pid=status.pid, number=status.connections, directory=status.data_dir
+            )
         )
         self.stdout.write(f"DATABASE_URL={server.url()}")
 
     def _psql(self, server: Server, options: dict[str, Any]) -> None:
         program = server.bin_dir / "psql"
         if not program.is_file():
-            raise CommandError(f"There is no psql in {server.bin_dir}.")
+            raise CommandError(_("There is no psql in {directory}.").format(directory=server.bin_dir))
         server.start()
         self.stdout.flush()
         command = ["--command", options["command"]] if options["command"] else []
         words = [program, *command, *options["arguments"], server.url()]
         finished = subprocess.run(words, check=False)  # nosec B603  # no shell; psql as its caller asks
         if finished.returncode:
-            raise CommandError(f"psql ended with code {finished.returncode}", returncode=finished.returncode)
+            raise CommandError(
+                _("psql ended with code {code}").format(code=finished.returncode), returncode=finished.returncode
+            )

@@ -10,6 +10,8 @@ from operator import attrgetter
 from typing import Any
 
 from django.core.management.base import CommandError, CommandParser
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
 
 from django_leasequeue import conf, engine
 from django_leasequeue.engine import audit
@@ -36,7 +38,7 @@ def _short(error: str | None) -> str:
 class Command(LeaseQueueCommand):
     """List, retry, redrive, discard and export dead letters."""
 
-    help = (
+    help = gettext_noop(
         "Dead letters: 'groups' shows them by cause, 'list' one by one, 'export' writes them all; 'retry', 'redrive'"
         " and 'discard' do something with everything that the filter matches, or with the jobs named by --seq. Those"
         " are carried out by the reaper; --wait follows it, --here does it in this process."
@@ -48,53 +50,59 @@ class Command(LeaseQueueCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         wanted = CommandParser(add_help=False)
-        wanted.add_argument("--database", default=None, help="alias of the database (default: LEASEQUEUE['DATABASE'])")
-        wanted.add_argument("--queue", default="", help="only of this queue or dead-letter topic")
-        wanted.add_argument("--project", default="", help="only of this tenant; - for the one without a name")
-        wanted.add_argument("--task", default="", help="only of this task")
-        wanted.add_argument("--fingerprint", default="", help="only of this group")
-        wanted.add_argument("--tag", default="", help="only with this tag")
-        wanted.add_argument("--since", default="", help="died since then: 2026-11-20T18:30 (UTC), or 90min, 2h, 7d ago")
-        wanted.add_argument("--until", default="", help="died until then")
-        wanted.add_argument("--deliveries", default="", help="3, >=3, 3..5")
-        wanted.add_argument("--text", default="", help="a part of the error, the task or the key, in any case")
         wanted.add_argument(
-            "--payload", action="append", default=[], help="data.kwargs.customer = 17; up to five times"
+            "--database", default=None, help=_("alias of the database (default: LEASEQUEUE['DATABASE'])")
+        )
+        wanted.add_argument("--queue", default="", help=_("only of this queue or dead-letter topic"))
+        wanted.add_argument("--project", default="", help=_("only of this tenant; - for the one without a name"))
+        wanted.add_argument("--task", default="", help=_("only of this task"))
+        wanted.add_argument("--fingerprint", default="", help=_("only of this group"))
+        wanted.add_argument("--tag", default="", help=_("only with this tag"))
+        wanted.add_argument(
+            "--since", default="", help=_("died since then: 2026-11-20T18:30 (UTC), or 90min, 2h, 7d ago")
+        )
+        wanted.add_argument("--until", default="", help=_("died until then"))
+        wanted.add_argument("--deliveries", default="", help="3, >=3, 3..5")
+        wanted.add_argument("--text", default="", help=_("a part of the error, the task or the key, in any case"))
+        wanted.add_argument(
+            "--payload", action="append", default=[], help=_("such as data.kwargs.customer = 17; up to five times")
         )
         plain = CommandParser(add_help=False)
-        plain.add_argument("--json", action="store_true", help="print JSON")
+        plain.add_argument("--json", action="store_true", help=_("print JSON"))
         page = CommandParser(add_help=False)
-        page.add_argument("--after", default=None, help="'next' of the page before")
+        page.add_argument("--after", default=None, help=_("'next' of the page before"))
         doing = CommandParser(add_help=False)
-        doing.add_argument("--seq", type=int, action="append", help="only this job; may be given again")
-        doing.add_argument("--reason", default="", help="why; a discard needs one")
-        doing.add_argument("--rate", type=float, default=None, help="jobs a second (default: as fast as it goes)")
-        doing.add_argument("--yes", action="store_true", help="do not ask")
-        doing.add_argument("--dry-run", action="store_true", help="only say what it would touch")
+        doing.add_argument("--seq", type=int, action="append", help=_("only this job; may be given again"))
+        doing.add_argument("--reason", default="", help=_("why; a discard needs one"))
+        doing.add_argument("--rate", type=float, default=None, help=_("jobs a second (default: as fast as it goes)"))
+        doing.add_argument("--yes", action="store_true", help=_("do not ask"))
+        doing.add_argument("--dry-run", action="store_true", help=_("only say what it would touch"))
         how = doing.add_mutually_exclusive_group()
-        how.add_argument("--wait", action="store_true", help="wait until the reaper has done it")
-        how.add_argument("--here", action="store_true", help="do it in this process, whether a reaper runs or not")
+        how.add_argument("--wait", action="store_true", help=_("wait until the reaper has done it"))
+        how.add_argument("--here", action="store_true", help=_("do it in this process, whether a reaper runs or not"))
         jitter = CommandParser(add_help=False)
-        jitter.add_argument("--jitter", type=float, default=0, help="each job waits a random time up to it, in seconds")
-        from_step = "this step and those after it run again; only jobs with it"
+        jitter.add_argument(
+            "--jitter", type=float, default=0, help=_("each job waits a random time up to it, in seconds")
+        )
+        from_step = _("this step and those after it run again; only jobs with it")
         jitter.add_argument("--from-step", default=None, metavar="NAME", help=from_step)
         actions = parser.add_subparsers(
             dest="action", required=True, metavar="|".join(["groups", "list", *KINDS, "export"])
         )
-        groups = actions.add_parser("groups", parents=[wanted, plain, page], help="dead letters by cause")
-        groups.add_argument("--size", type=int, default=25, help="groups at most (%(default)s)")
-        listing = actions.add_parser("list", parents=[wanted, plain, page], help="dead letters, the newest first")
-        listing.add_argument("--size", type=int, default=50, help="dead letters at most (%(default)s)")
-        listing.add_argument("--with-payload", action="store_true", help="with data, meta and errors (JSON only)")
-        actions.add_parser("retry", parents=[wanted, plain, doing, jitter], help="back to their queues")
-        redrive = actions.add_parser("redrive", parents=[wanted, plain, doing, jitter], help="into another queue")
-        redrive.add_argument("--to", required=True, metavar="QUEUE", help="the queue")
-        actions.add_parser("discard", parents=[wanted, plain, doing], help="remove them for good")
-        export = actions.add_parser("export", parents=[wanted, plain], help="all of them, as CSV or JSON Lines")
+        groups = actions.add_parser("groups", parents=[wanted, plain, page], help=_("dead letters by cause"))
+        groups.add_argument("--size", type=int, default=25, help=_("groups at most (%(default)s)"))
+        listing = actions.add_parser("list", parents=[wanted, plain, page], help=_("dead letters, the newest first"))
+        listing.add_argument("--size", type=int, default=50, help=_("dead letters at most (%(default)s)"))
+        listing.add_argument("--with-payload", action="store_true", help=_("with data, meta and errors (JSON only)"))
+        actions.add_parser("retry", parents=[wanted, plain, doing, jitter], help=_("back to their queues"))
+        redrive = actions.add_parser("redrive", parents=[wanted, plain, doing, jitter], help=_("into another queue"))
+        redrive.add_argument("--to", required=True, metavar="QUEUE", help=_("the queue"))
+        actions.add_parser("discard", parents=[wanted, plain, doing], help=_("remove them for good"))
+        export = actions.add_parser("export", parents=[wanted, plain], help=_("all of them, as CSV or JSON Lines"))
         export.add_argument(
-            "--format", choices=sorted(exporting.KINDS), default=None, help="default: csv; with --json jsonl"
+            "--format", choices=sorted(exporting.KINDS), default=None, help=_("default: csv; with --json jsonl")
         )
-        export.add_argument("--output", default="-", metavar="FILE", help="default: standard output")
+        export.add_argument("--output", default="-", metavar="FILE", help=_("default: standard output"))
 
     def handle(self, *args: Any, **options: Any) -> None:
         action = options["action"]
@@ -124,9 +132,9 @@ class Command(LeaseQueueCommand):
         ]
         self.stdout.write(table(head, rows))
         if found.next:
-            self.stdout.write(f"More: --after {found.next}")
+            self.stdout.write(_("More: --after {cursor}").format(cursor=found.next))
         elif not found.complete:
-            self.stdout.write("There is more than one call looks at: narrow the filter.")
+            self.stdout.write(_("There is more than one call looks at: narrow the filter."))
 
     def _list(self, wanted: DeadFilter, options: dict[str, Any]) -> None:
         payload = options["with_payload"] and options["json"]
@@ -144,7 +152,9 @@ class Command(LeaseQueueCommand):
         lines = [(*_LETTER(each), _short(each.error), each.deliveries, each.key) for each in found.rows]
         self.stdout.write(table(head, lines))
         if found.next:
-            self.stdout.write(f"Looked at {found.looked_at}. More: --after {found.next}")
+            self.stdout.write(
+                _("Looked at {number}. More: --after {cursor}").format(number=found.looked_at, cursor=found.next)
+            )
 
     def _export(self, wanted: DeadFilter, options: dict[str, Any]) -> None:
         kind = options["format"] or ("jsonl" if options["json"] else "csv")
@@ -158,7 +168,9 @@ class Command(LeaseQueueCommand):
             with open(options["output"], "w", encoding="utf-8", newline="") as file:  # noqa: PTH123  (a path or a device)
                 file.writelines(lines)
         except OSError as error:
-            raise CommandError(f"{options['output']} cannot be written: {error.strerror}.") from error
+            raise CommandError(
+                _("--output {path} cannot be written: {error}.").format(path=options["output"], error=error.strerror)
+            ) from error
 
     def _do(self, kind: str, wanted: DeadFilter, options: dict[str, Any]) -> None:
         to = options["to"] if kind == REDRIVE else None
@@ -166,7 +178,7 @@ class Command(LeaseQueueCommand):
         check_action(kind, to, options["reason"], from_step)
         seqs = options["seq"]
         if seqs is not None and len(seqs) > MAX_SELECTION:
-            raise CommandError(f"At most {MAX_SELECTION:,} jobs can be named by --seq.")
+            raise CommandError(_("--seq takes at most {number} jobs.").format(number=MAX_SELECTION))
         routing.check_redrive(wanted.project or "", to, self._using)
         found = engine.run(preview(wanted, seqs=seqs), self._using)
         if options["dry_run"] or not (found.matches or found.capped):
@@ -187,16 +199,17 @@ class Command(LeaseQueueCommand):
             samples = [row.seq for row in found.samples]
             self._print({"matches": found.matches, "capped": found.capped, **parts, "samples": samples})
             return
-        self.stdout.write(f"{found.matches}{' or more' if found.capped else ''} dead letters match.")
+        text = _("{number} or more dead letters match.") if found.capped else _("{number} dead letters match.")
+        self.stdout.write(text.format(number=found.matches))
         for name, counts in (("queue", found.queues), ("task", found.tasks), ("error", found.errors)):
             for word, count in counts:
                 self.stdout.write(f"  {name} {word}: {count}")
 
     def _ask(self, kind: str, found: Preview) -> None:
         if not sys.stdin.isatty():
-            raise CommandError("There is no terminal to ask on: say --yes, or --dry-run to see what it would touch.")
-        if input(f"{kind} them? Type {kind}: ").strip() != kind:
-            raise CommandError("Nothing was done.")
+            raise CommandError(_("There is no terminal to ask on: say --yes, or --dry-run to see what it would touch."))
+        if input(_("Type {action} to do it: ").format(action=kind)).strip() != kind:
+            raise CommandError(_("Nothing was done."))
 
     def _follow(self, number: int, options: dict[str, Any]) -> None:
         try:
@@ -209,16 +222,22 @@ class Command(LeaseQueueCommand):
         except KeyboardInterrupt:
             if options["here"]:  # the reaper was not asked to go on
                 self._pause(number)
-                self.stderr.write(f"Operation {number} is paused: the admin resumes or cancels it.")
+                self.stderr.write(
+                    _("Operation {number} is paused: the admin resumes or cancels it.").format(number=number)
+                )
             raise
         made = BulkOperation.objects.using(self._using).get(pk=number)
         if options["json"]:
             said = {name: getattr(made, name) for name in ("state", "expected", "done", "error")}
             self._print({"operation": number, **said, "conflicts": made.conflict_counts})
         elif made.is_active:
-            self.stdout.write(f"Operation {number} is asked for; the reaper carries it out.")
+            self.stdout.write(_("Operation {number} is asked for; the reaper carries it out.").format(number=number))
         else:
-            self.stdout.write(f"Operation {number} is {made.state}: {made.done} done, {made.conflicts} left alone.")
+            self.stdout.write(
+                _("Operation {number} is {state}: {done} done, {left} left alone.").format(
+                    number=number, state=_(made.get_state_display()), done=made.done, left=made.conflicts
+                )
+            )
             for why, count in made.conflict_counts.items():
                 self.stdout.write(f"  {CONFLICTS.get(why, why)}: {count}")
         if made.state == "failed":

@@ -6,6 +6,8 @@ from typing import Any
 
 from django.core.management.base import CommandError, CommandParser
 from django.db import DEFAULT_DB_ALIAS, connections
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
 
 from django_leasequeue import Queue
 from django_leasequeue.compat import celery_beat, jqueue_import
@@ -15,7 +17,7 @@ from django_leasequeue.management import LeaseQueueCommand, table
 class Command(LeaseQueueCommand):
     """Move jobs and schedules of other queues here."""
 
-    help = (
+    help = gettext_noop(
         "'jqueue' moves the jobs of a jqueue state file into a queue, each exactly once, also when it is killed and"
         " begun again. The file is marked: jqueue refuses it from then on. 'celery-beat' makes recurring tasks of the"
         " schedules of django-celery-beat and of CELERY_BEAT_SCHEDULE; those that exist stay as they are."
@@ -23,31 +25,33 @@ class Command(LeaseQueueCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         sources = parser.add_subparsers(dest="source", required=True, metavar="{jqueue,celery-beat}")
-        jqueue = sources.add_parser("jqueue", help="jobs of a jqueue state file")
-        jqueue.add_argument("url", help="a path, file://..., s3://bucket/key or gs://bucket/key")
-        jqueue.add_argument("queue", help="the queue; it is made with the preset jqueue if it is missing")
-        jqueue.add_argument("--project", default="", help="the tenant (default: none)")
-        jqueue.add_argument("--database", default=None, help="alias of the database (default: the queue's)")
+        jqueue = sources.add_parser("jqueue", help=_("jobs of a jqueue state file"))
+        jqueue.add_argument("url", help=_("a path, file://..., s3://bucket/key or gs://bucket/key"))
+        jqueue.add_argument("queue", help=_("the queue; it is made with the preset jqueue if it is missing"))
+        jqueue.add_argument("--project", default="", help=_("the tenant (default: none)"))
+        jqueue.add_argument("--database", default=None, help=_("alias of the database (default: the queue's)"))
         jqueue.add_argument(
-            "--in-progress", action="store_true", help="move jobs that a worker has, too: they run again"
+            "--in-progress", action="store_true", help=_("move jobs that a worker has, too: they run again")
         )
-        jqueue.add_argument("--dry-run", action="store_true", help="only say what it would do")
-        beat = sources.add_parser("celery-beat", help="schedules of Celery's beat")
-        beat.add_argument("--map", action="append", default=[], metavar="OLD=NEW", help="a task has another path here")
+        jqueue.add_argument("--dry-run", action="store_true", help=_("only say what it would do"))
+        beat = sources.add_parser("celery-beat", help=_("schedules of Celery's beat"))
+        beat.add_argument(
+            "--map", action="append", default=[], metavar="OLD=NEW", help=_("a task has another path here")
+        )
         beat.add_argument(
             "--database",
             default=DEFAULT_DB_ALIAS,
             choices=list(connections),
-            help="the one with its tables",
+            help=_("the one with its tables"),
         )
-        beat.add_argument("--dry-run", action="store_true", help="only say what it would do")
+        beat.add_argument("--dry-run", action="store_true", help=_("only say what it would do"))
 
     def handle(self, *args: Any, **options: Any) -> None:
         (self._beat if options["source"] == "celery-beat" else self._jqueue)(options)
 
     def _beat(self, options: dict[str, Any]) -> None:
         if wrong := [pair for pair in options["map"] if not all(pair.partition("="))]:
-            raise CommandError(f"--map takes OLD=NEW, two dotted paths; it is {wrong[0]!r}.")
+            raise CommandError(_("--map takes OLD=NEW, two dotted paths; it is {given!r}.").format(given=wrong[0]))
         renamed = {old: new for old, _, new in (pair.partition("=") for pair in options["map"])}
         lines = list(celery_beat.move(options["database"], renamed, dry_run=options["dry_run"]))
         self.stdout.write(table(("name", "task", "schedule", "zone", "outcome"), lines))
@@ -59,13 +63,19 @@ class Command(LeaseQueueCommand):
         queue = Queue(options["queue"], project=options["project"], preset="jqueue", using=options["database"])
         moved = act(jqueue_import.open_file(options["url"]), queue, in_progress=options["in_progress"])
         if moved.before:
-            self.stdout.write(f"Nothing to do: the {moved.jobs} jobs were moved before.")
+            self.stdout.write(_("Nothing to do: the {number} jobs were moved before.").format(number=moved.jobs))
             return
         if options["dry_run"]:
-            self.stdout.write(f"would move {moved.jobs} jobs into {options['queue']}")
+            self.stdout.write(
+                _("would move {number} jobs into {queue}").format(number=moved.jobs, queue=options["queue"])
+            )
         else:
-            self.stdout.write(f"Moved {moved.added} jobs into {options['queue']}; {moved.known} were there already.")
+            self.stdout.write(
+                _("Moved {added} jobs into {queue}; {known} were there already.").format(
+                    added=moved.added, queue=options["queue"], known=moved.known
+                )
+            )
         if moved.in_progress:
-            self.stdout.write(f"In progress were {moved.in_progress} of them: they are run again.")
+            self.stdout.write(_("{number} of them were in progress: they run again.").format(number=moved.in_progress))
         if moved.dead:
-            self.stdout.write(f"Left {moved.dead} dead jobs in the file.")
+            self.stdout.write(_("Left {number} dead jobs in the file.").format(number=moved.dead))

@@ -7,6 +7,8 @@ from typing import Any
 
 import psycopg
 from django.core.management.base import CommandError, CommandParser
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
 
 from django_leasequeue import engine
 from django_leasequeue.engine import search_index
@@ -17,7 +19,7 @@ from django_leasequeue.management import LeaseQueueCommand, add_database, databa
 class Command(LeaseQueueCommand):
     """Make, list and drop indexes for searches."""
 
-    help = (
+    help = gettext_noop(
         "Make searches by a value of the payload fast, in the admin and in Job.objects.filter(data__kwargs__order=7). "
         "An index is built while writers go on; every job that is enqueued costs a little more with it. Needs the owner"
         " of the tables."
@@ -25,14 +27,14 @@ class Command(LeaseQueueCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         actions = parser.add_subparsers(dest="action", required=True, metavar="add|list|drop")
-        for name, what in (("add", "build an index"), ("drop", "drop one"), ("list", "those there are")):
+        for name, what in (("add", _("build an index")), ("drop", _("drop one")), ("list", _("those there are"))):
             action = actions.add_parser(name, help=what)
             add_database(action)
             if name == "list":
-                action.add_argument("--json", action="store_true", help="print JSON")
+                action.add_argument("--json", action="store_true", help=_("print JSON"))
             else:
                 action.add_argument(
-                    "path", help="data.kwargs.order, data.order or meta.source; data: all that is in it"
+                    "path", help=_("data.kwargs.order, data.order or meta.source; data: all that is in it")
                 )
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -42,7 +44,9 @@ class Command(LeaseQueueCommand):
                 getattr(self, f"_{options['action']}")(alias, found, options)
             except psycopg.errors.InsufficientPrivilege as error:
                 text = str(error).splitlines()[0]
-                raise CommandError(f"{text}. Run this as the owner of the tables, the role that migrates.") from error
+                raise CommandError(
+                    _("{error}. Run this as the owner of the tables, the role that migrates.").format(error=text)
+                ) from error
 
     def _list(self, alias: str, found: list[search_index.SearchIndex], options: dict[str, Any]) -> None:
         if options["json"]:
@@ -50,7 +54,7 @@ class Command(LeaseQueueCommand):
             return
         rows = []
         for each in found:
-            state = "ready" if each.valid and each.path else "its build did not end: add it again, or drop it"
+            state = _("ready") if each.valid and each.path else _("its build did not end: add it again, or drop it")
             rows.append((each.path or each.name, state, f"{each.bytes / 1e6:.1f} MB", each.scans))
         self.stdout.write(table(("path", "state", "size", "used"), rows))
 
@@ -58,23 +62,27 @@ class Command(LeaseQueueCommand):
         path = options["path"]
         search_index.parse(path)
         if any(each.path == path and each.valid for each in found):
-            self.stdout.write(f"{alias}: {path} has an index.")
+            self.stdout.write(_("{database}: {path} has an index.").format(database=alias, path=path))
             return
         if len(found) >= search_index.MAX_INDEXES:
-            raise CommandError(f"{alias} has {len(found)} such indexes: drop one first.")
-        self.stdout.write(f"{alias}: the index of {path} is being built ...")
+            raise CommandError(
+                _("{database} has {number} such indexes: drop one first.").format(database=alias, number=len(found))
+            )
+        self.stdout.write(_("{database}: the index of {path} is being built ...").format(database=alias, path=path))
         with connect(alias) as connection:
             search_index.make(connection, path)
         self.note("add_index", alias, detail={"path": path})
-        self.stdout.write(f"{alias}: {path} has an index.")
+        self.stdout.write(_("{database}: {path} has an index.").format(database=alias, path=path))
 
     def _drop(self, alias: str, found: list[search_index.SearchIndex], options: dict[str, Any]) -> None:
         path = options["path"]
         name = path if any(each.name == path for each in found) else search_index.name_of(path)
         gone = [each for each in found if each.name == name]
         if not gone:
-            raise CommandError(f"{alias} has no index of {path}: 'list' shows those there are.")
+            raise CommandError(
+                _("{database} has no index of {path}: 'list' shows those there are.").format(database=alias, path=path)
+            )
         with connect(alias) as connection:
             search_index.drop(connection, gone[0])
         self.note("drop_index", alias, detail={"path": path})
-        self.stdout.write(f"{alias}: the index of {path} is gone.")
+        self.stdout.write(_("{database}: the index of {path} is gone.").format(database=alias, path=path))

@@ -13,6 +13,8 @@ import psycopg
 from django.core.management.base import CommandError, CommandParser
 from django.db import DatabaseError
 from django.utils import timezone
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
 
 from django_leasequeue import conf
 from django_leasequeue.exceptions import StorageError
@@ -28,72 +30,76 @@ def _positive(text: str) -> float:
     except ValueError:
         value = 0
     if value <= 0:
-        raise ArgumentTypeError(f"{text!r} is not a positive number")
+        raise ArgumentTypeError(_("must be a positive number; it is {given!r}").format(given=text))
     return value
 
 
 def _days(text: str) -> int:
     if not text.isdecimal() or not 1 <= int(text) <= 36_500:
-        raise ArgumentTypeError(f"{text!r} is not a number of days from 1")
+        raise ArgumentTypeError(_("must be a number of days from 1; it is {given!r}").format(given=text))
     return int(text)
 
 
 class Command(LeaseQueueCommand):
     """Run the lake pipeline and its report."""
 
-    help = "Events into a lake, figures, a report, the archive, and dead letters back, with Apache Spark."
+    help = gettext_noop("Events into a lake, figures, a report, the archive, and dead letters back, with Apache Spark.")
     requires_system_checks = ()
 
     def add_arguments(self, parser: CommandParser) -> None:
         lake = conf.settings.LAKE
         shared = CommandParser(add_help=False)
         shared.add_argument(
-            "--lake", default=lake.PATH, metavar="PATH", help="a directory, s3a://, gs:// ... (LAKE['PATH'])"
+            "--lake", default=lake.PATH, metavar="PATH", help=_("a directory, s3a://, gs:// ... (LAKE['PATH'])")
         )
         shared.add_argument(
-            "--database", dest="using", default=conf.settings.DATABASE, metavar="ALIAS", help="alias (%(default)s)"
+            "--database", dest="using", default=conf.settings.DATABASE, metavar="ALIAS", help=_("alias (%(default)s)")
         )
-        shared.add_argument("--master", default=lake.MASTER, help="Spark master (local[2])")
-        shared.add_argument("--remote", default=lake.REMOTE, help="Spark Connect server, sc://host:port")
-        shared.add_argument("--memory", default=lake.MEMORY, help="heap of a local Spark (1g)")
+        shared.add_argument("--master", default=lake.MASTER, help=_("Spark master (local[2])"))
+        shared.add_argument("--remote", default=lake.REMOTE, help=_("Spark Connect server, sc://host:port"))
+        shared.add_argument("--memory", default=lake.MEMORY, help=_("heap of a local Spark (1g)"))
         shared.add_argument(
             "--spark-log", type=Path, default=Path("leasequeue-spark.log"), metavar="FILE",
-            help="where a local Spark writes its warnings (%(default)s)",
+            help=_("where a local Spark writes its warnings (%(default)s)"),
         )  # fmt: skip
         actions = parser.add_subparsers(
             dest="action", required=True, metavar="run|report|archive|replay|compact|status|forget"
         )
-        run = actions.add_parser("run", parents=[shared], help="read what is new; silver and gold tables")
-        run.add_argument("--consumer", default=lake.CONSUMER, help="name for retention (%(default)s)")
+        run = actions.add_parser("run", parents=[shared], help=_("read what is new; silver and gold tables"))
+        run.add_argument("--consumer", default=lake.CONSUMER, help=_("name for retention (%(default)s)"))
         run.add_argument(
-            "--wanted-wait", type=_positive, default=5.0, metavar="SECONDS", help="p99 to plan workers for"
+            "--wanted-wait", type=_positive, default=5.0, metavar="SECONDS", help=_("p99 to plan workers for")
         )
         run.add_argument(
-            "--accept-loss", action="store_true", help="go on where retention dropped events unread; the lake notes it"
+            "--accept-loss",
+            action="store_true",
+            help=_("go on where retention dropped events unread; the lake notes it"),
         )
         run.add_argument(
-            "--adopt", action="store_true", help="the lake's install was moved or renamed, and is this one from now on"
+            "--adopt",
+            action="store_true",
+            help=_("the lake's install was moved or renamed, and is this one from now on"),
         )
-        report = actions.add_parser("report", parents=[shared], help="write the report of the gold tables")
+        report = actions.add_parser("report", parents=[shared], help=_("write the report of the gold tables"))
         report.add_argument("--output", type=Path, default=Path("lake-report"), metavar="DIR", help="(%(default)s)")
-        site = "of the site whose admin the report links to (LAKE['SITE'])"
+        site = _("of the site whose admin the report links to (LAKE['SITE'])")
         report.add_argument("--site", default=lake.SITE, metavar="URL", help=site)
         report.add_argument(
-            "--days", type=_days, metavar="N", help="only of jobs enqueued on the newest N days (default: of all)"
+            "--days", type=_days, metavar="N", help=_("only of jobs enqueued on the newest N days (default: of all)")
         )
-        report.add_argument("--open", action="store_true", help="open it in the browser")
-        archive = actions.add_parser("archive", parents=[shared], help="closed partitions as verified Parquet")
-        archive.add_argument("--prune", action="store_true", help="let retention drop what may go, at once")
-        replay = actions.add_parser("replay", parents=[shared], help="dead letters back into a queue")
-        replay.add_argument("--where", default="true", metavar="SQL", help="condition on the columns of the table")
+        report.add_argument("--open", action="store_true", help=_("open it in the browser"))
+        archive = actions.add_parser("archive", parents=[shared], help=_("closed partitions as verified Parquet"))
+        archive.add_argument("--prune", action="store_true", help=_("let retention drop what may go, at once"))
+        replay = actions.add_parser("replay", parents=[shared], help=_("dead letters back into a queue"))
+        replay.add_argument("--where", default="true", metavar="SQL", help=_("condition on the columns of the table"))
         replay.add_argument("--from", dest="table", choices=("jobs", "results"), default="jobs")
-        replay.add_argument("--queue", help="where to (default: where each came from)")
-        replay.add_argument("--rate", type=_positive, metavar="N", help="jobs a second (default: at once)")
-        replay.add_argument("--write-id", help="name of this replay: the same name never replays twice")
-        replay.add_argument("--dry-run", action="store_true", help="only say what would be replayed")
-        actions.add_parser("compact", parents=[shared], help="merge small files of Delta tables, remove old ones")
-        actions.add_parser("status", parents=[shared], help="consumers, horizon, archive and tables; needs no Spark")
-        forget = actions.add_parser("forget", parents=[shared], help="remove a consumer: retention waits no longer")
+        replay.add_argument("--queue", help=_("where to (default: where each came from)"))
+        replay.add_argument("--rate", type=_positive, metavar="N", help=_("jobs a second (default: at once)"))
+        replay.add_argument("--write-id", help=_("name of this replay: the same name never replays twice"))
+        replay.add_argument("--dry-run", action="store_true", help=_("only say what would be replayed"))
+        actions.add_parser("compact", parents=[shared], help=_("merge small files of Delta tables, remove old ones"))
+        actions.add_parser("status", parents=[shared], help=_("consumers, horizon, archive and tables; needs no Spark"))
+        forget = actions.add_parser("forget", parents=[shared], help=_("remove a consumer: retention waits no longer"))
         forget.add_argument("consumer")
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -104,7 +110,7 @@ class Command(LeaseQueueCommand):
         from django_leasequeue import spark
 
         if not options["lake"]:
-            raise CommandError("Say where the lake is: --lake PATH, or LEASEQUEUE['LAKE']['PATH'].")
+            raise CommandError(_("Say where the lake is: --lake PATH, or LEASEQUEUE['LAKE']['PATH']."))
         given = {name: options[name] for name in ("master", "remote", "memory")}
         session = spark.session("leasequeue-lake", **given, conf=conf.settings.LAKE.CONF, log=options["spark_log"])
         from pyspark.errors import PySparkException
@@ -116,7 +122,9 @@ class Command(LeaseQueueCommand):
         try:
             yield Lake(session, root, conf.settings.LAKE.FORMAT)
         except PySparkException as error:
-            raise CommandError(f"{said(error)} (What Spark says of it is in {options['spark_log']}.)") from error
+            raise CommandError(
+                _("{error} (Spark's log: {path})").format(error=said(error), path=options["spark_log"])
+            ) from error
         finally:
             session.stop()
 
@@ -131,7 +139,8 @@ class Command(LeaseQueueCommand):
                 tenant_tag=conf.settings.LAKE.TENANT_TAG,
                 tell=self.stdout.write,
             )
-            self.stdout.write(f"{report.keep_figures(lake, options['using'])} hours of queues kept for the admin")
+            hours = report.keep_figures(lake, options["using"])
+            self.stdout.write(_("{number} hours of queues kept for the admin").format(number=hours))
 
     def _report(self, options: dict[str, Any]) -> None:
         from django_leasequeue.spark import report
@@ -142,9 +151,9 @@ class Command(LeaseQueueCommand):
             read = report.in_directory(options["lake"]) if lake is None else report.by_spark(lake, options["days"])
             waiting = self._waiting(options["using"])
             page = report.write(*read, options["output"], site=options["site"], waiting=waiting).absolute()
-            self.stdout.write(f"Report: {page}")
+            self.stdout.write(_("Report: {page}").format(page=page))
             if options["open"] and not webbrowser.open(page.as_uri()):
-                self.stdout.write("No browser was found: open the file yourself.")
+                self.stdout.write(_("No browser was found: open the file yourself."))
 
     @staticmethod
     def _waiting(using: str) -> str | None:
@@ -169,14 +178,14 @@ class Command(LeaseQueueCommand):
             source = database.address(options["using"])
             with layout.only_run(lake, source):
                 made = archive.archive(lake, source, using=options["using"], tell=self.stdout.write)
-            self.stdout.write(f"{len(made)} slices archived")
+            self.stdout.write(_("{number} slices archived").format(number=len(made)))
         if options["prune"]:
             with connect(options["using"]) as connection:
                 done = partitions.maintain(connection)
                 archive.note_pruned(connection, options["using"])
-            self.stdout.write(f"{len(done.dropped)} partitions dropped")
+            self.stdout.write(_("{number} partitions dropped").format(number=len(done.dropped)))
             for name, reader in done.held.items():
-                self.stdout.write(f"{name} is kept for {reader}")
+                self.stdout.write(_("{name} is kept for {reader}").format(name=name, reader=reader))
 
     def _replay(self, options: dict[str, Any]) -> None:
         # The lake itself is not needed for this.
@@ -187,23 +196,25 @@ class Command(LeaseQueueCommand):
             letters = replay.dead_letters(lake.spark, source, options["table"]).where(options["where"])
             chosen = letters.count()
             if options["dry_run"]:
-                self.stdout.write(f"{chosen} dead letters would be replayed")
+                self.stdout.write(_("{number} dead letters would be replayed").format(number=chosen))
                 return
             moved = replay.replay(
                 letters,
                 {**source, "maxPayloadBytes": str(conf.settings.MAX_PAYLOAD_BYTES)},
                 **{name: options[name] for name in ("queue", "rate", "table", "write_id")},
             )
-            self.stdout.write(f"{moved} of {chosen} selected dead letters replayed")
+            self.stdout.write(
+                _("{number} of {selected} selected dead letters replayed").format(number=moved, selected=chosen)
+            )
 
     def _compact(self, options: dict[str, Any]) -> None:
         with self._lake(options) as lake:
             from django_leasequeue.spark import database, layout
 
             if lake.format != "delta":
-                raise CommandError("Only a lake of Delta tables can be compacted; this one is of Parquet files.")
+                raise CommandError(_("Only a lake of Delta tables can be compacted; this one is of Parquet files."))
             with layout.only_run(lake, database.address(options["using"])):
-                self.stdout.write(f"{layout.maintain(lake)} files merged")
+                self.stdout.write(_("{number} files merged").format(number=layout.maintain(lake)))
 
     def _status(self, options: dict[str, Any]) -> None:
         from django_leasequeue.reaper import lake
@@ -219,7 +230,7 @@ class Command(LeaseQueueCommand):
     def _forget(self, options: dict[str, Any]) -> None:
         from django_leasequeue.models import LakeConsumer
 
-        gone, _ = LakeConsumer.objects.using(options["using"]).filter(name=options["consumer"]).delete()
-        if not gone:
-            raise CommandError(f"There is no consumer {options['consumer']!r}.")
-        self.stdout.write(f"Retention waits for {options['consumer']} no longer")
+        gone = LakeConsumer.objects.using(options["using"]).filter(name=options["consumer"]).delete()
+        if not gone[0]:
+            raise CommandError(_("There is no consumer {consumer!r}.").format(consumer=options["consumer"]))
+        self.stdout.write(_("Retention waits for {consumer} no longer").format(consumer=options["consumer"]))

@@ -8,6 +8,8 @@ from typing import Any
 
 from django.core.management.base import CommandError, CommandParser
 from django.db import transaction
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
 
 from django_leasequeue import conf, engine
 from django_leasequeue.engine.queues import declared, moving, presets, routing
@@ -20,7 +22,7 @@ _QUEUE = attrgetter("queue", "type", "ready", "delayed", "in_flight", "dead", "r
 class Command(LeaseQueueCommand):
     """List, make and change queues."""
 
-    help = (
+    help = gettext_noop(
         "Look at queues and change them. 'sync' makes the queues that the settings declare and gives the others the"
         " options that the settings name; 'list' counts jobs; 'show' prints a queue's options; 'set' changes some of"
         " them; 'pause' and 'resume' stop and start claims. 'move' lets new jobs go to another database, 'moves' says"
@@ -29,37 +31,39 @@ class Command(LeaseQueueCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         shared = CommandParser(add_help=False)
-        shared.add_argument("--database", default=None, help="only this database (default: all)")
+        shared.add_argument("--database", default=None, help=_("only this database (default: all)"))
         tenant = CommandParser(add_help=False)
-        tenant.add_argument("--project", default="", help="the tenant (default: none)")
+        tenant.add_argument("--project", default="", help=_("the tenant (default: none)"))
         actions = parser.add_subparsers(
             dest="action", required=True, metavar="sync|list|show|set|pause|resume|move|moves"
         )
-        sync = actions.add_parser("sync", parents=[shared], help="make queues as the settings declare them")
-        sync.add_argument("--dry-run", action="store_true", help="only say what would change; exit code 1 if anything")
-        listing = actions.add_parser("list", parents=[shared, tenant], help="queues with their figures")
-        listing.add_argument("--prefix", default="", help="only names that begin so")
-        listing.add_argument("--after", default="", help="only names behind this one")
-        listing.add_argument("--size", type=int, default=100, help="how many at most (%(default)s)")
-        listing.add_argument("--json", action="store_true", help="print JSON")
-        show = actions.add_parser("show", parents=[shared, tenant], help="one queue with its options")
+        sync = actions.add_parser("sync", parents=[shared], help=_("make queues as the settings declare them"))
+        sync.add_argument(
+            "--dry-run", action="store_true", help=_("only say what would change; exit code 1 if anything")
+        )
+        listing = actions.add_parser("list", parents=[shared, tenant], help=_("queues with their figures"))
+        listing.add_argument("--prefix", default="", help=_("only names that begin so"))
+        listing.add_argument("--after", default="", help=_("only names behind this one"))
+        listing.add_argument("--size", type=int, default=100, help=_("how many at most (%(default)s)"))
+        listing.add_argument("--json", action="store_true", help=_("print JSON"))
+        show = actions.add_parser("show", parents=[shared, tenant], help=_("one queue with its options"))
         show.add_argument("name")
-        show.add_argument("--json", action="store_true", help="print JSON")
-        change = actions.add_parser("set", parents=[shared, tenant], help="change options; the others stay")
+        show.add_argument("--json", action="store_true", help=_("print JSON"))
+        change = actions.add_parser("set", parents=[shared, tenant], help=_("change options; the others stay"))
         change.add_argument("name")
         change.add_argument(
-            "options", nargs="*", metavar="OPTION=VALUE", help="such as lease_ms=60000 dead_letter=self"
+            "options", nargs="*", metavar="OPTION=VALUE", help=_("such as lease_ms=60000 dead_letter=self")
         )
-        preset = "first take all options of this preset (goes before the name)"
+        preset = _("first take all options of this preset (goes before the name)")
         change.add_argument("--preset", choices=sorted(presets.PRESETS), help=preset)
-        for action, words in (("pause", "stop claims; enqueue and settle go on"), ("resume", "let claims go on")):
+        for action, words in (("pause", _("stop claims; enqueue and settle go on")), ("resume", _("let claims go on"))):
             actions.add_parser(action, parents=[shared, tenant], help=words).add_argument("name")
         move = actions.add_parser(
-            "move", parents=[tenant], help="let new jobs go to another database; the others drain"
+            "move", parents=[tenant], help=_("let new jobs go to another database; the others drain")
         )
         move.add_argument("name")
-        move.add_argument("--to", required=True, metavar="ALIAS", help="alias of the database")
-        actions.add_parser("moves", help="queues that were moved, and what is left where they were")
+        move.add_argument("--to", required=True, metavar="ALIAS", help=_("alias of the database"))
+        actions.add_parser("moves", help=_("queues that were moved, and what is left where they were"))
 
     def handle(self, *args: Any, **options: Any) -> None:
         act = getattr(self, f"_{options['action']}")
@@ -75,7 +79,7 @@ class Command(LeaseQueueCommand):
         failed = []
         for alias in aliases:
             if len(aliases) > 1:
-                self.stdout.write(f"Database {alias}")
+                self.stdout.write(_("Database {name}").format(name=alias))
             try:
                 act(alias, options)
             except CommandError as error:
@@ -102,11 +106,17 @@ class Command(LeaseQueueCommand):
         self.stdout.write(table(("queue", "from", "to", "", "jobs left"), rows))
         for each in moved:
             if each.draining and each.writers is None and each.left is not None:
-                self.stdout.write(f"{each.name} drains at the earliest {routing.SETTLED:g} s after the move.")
+                self.stdout.write(
+                    _("{queue} drains at the earliest {seconds} s after the move.").format(
+                        queue=each.name, seconds=f"{routing.SETTLED:g}"
+                    )
+                )
             for writer in each.writers or []:
                 self.stdout.write(
-                    f"{each.name} waits for a transaction on {each.source} that began before every process knew of the"
-                    f" move and may still add jobs: {writer}."
+                    _(
+                        "{queue} waits for a transaction on {database} that began before every process knew of the move"
+                        " and may still add jobs: {writer}."
+                    ).format(queue=each.name, database=each.source, writer=writer)
                 )
 
     def _sync(self, using: str, options: dict[str, Any]) -> None:
@@ -117,11 +127,11 @@ class Command(LeaseQueueCommand):
             self.stdout.write(f"{word}{action} {item}")
         blocked = [item.declaration.name for item in found if item.blocked]
         if not found:
-            self.stdout.write("The database is as the settings declare.")
+            self.stdout.write(_("The database is as the settings declare."))
         if blocked:
-            raise CommandError(f"Left as they are: {', '.join(blocked)}.")
+            raise CommandError(_("Left as they are: {names}.").format(names=", ".join(blocked)))
         if options["dry_run"] and found:
-            raise CommandError(f"{len(found)} queues differ.", returncode=1)
+            raise CommandError(_("{number} queues differ.").format(number=len(found)), returncode=1)
 
     def _apply(self, using: str) -> list[declared.Drift]:
         with transaction.atomic(using=using):
@@ -155,10 +165,10 @@ class Command(LeaseQueueCommand):
             return
         for name, value in counts._asdict().items():
             self.stdout.write(f"{name}: {'-' if value is None else value}")
-        self.stdout.write("options:")
+        self.stdout.write(_("options:"))
         for name, value in info.config.items():
             default = presets.DEFAULTS.get(name)
-            note = "" if value == default else f"  (default {json.dumps(default)})"
+            note = "" if value == default else "  " + _("(default {value})").format(value=json.dumps(default))
             self.stdout.write(f"  {name} = {json.dumps(value)}{note}")
 
     def _set(self, using: str, options: dict[str, Any]) -> None:
@@ -166,10 +176,10 @@ class Command(LeaseQueueCommand):
         for text in options["options"]:
             name, found, value = text.partition("=")
             if not found:
-                raise CommandError(f"{text!r} is not OPTION=VALUE.")
+                raise CommandError(_("{given!r} is not OPTION=VALUE.").format(given=text))
             given[name.strip()] = _value(value.strip())
         if not given:
-            raise CommandError("Nothing to change: name options as OPTION=VALUE, or a --preset.")
+            raise CommandError(_("Nothing to change: name options as OPTION=VALUE, or a --preset."))
         with transaction.atomic(using=using):
             before = engine.run(engine.get(options["name"], project=options["project"]), using)
             after = declared.change(options["name"], given, options["project"], using)

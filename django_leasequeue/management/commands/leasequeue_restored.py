@@ -7,6 +7,8 @@ from typing import Any
 
 import psycopg
 from django.core.management.base import CommandError, CommandParser
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
 
 from django_leasequeue.engine import ConnectionExecutor, epoch
 from django_leasequeue.engine.pool import connect
@@ -19,7 +21,7 @@ PAUSE = 0.5
 class Command(LeaseQueueCommand):
     """Begin an epoch of the lease log, and set sequences forward."""
 
-    help = (
+    help = gettext_noop(
         "Run it after a restore from a dump, or when you switch to a copy made by logical replication, before web and "
         "workers start there. It begins an epoch of the lease log, so that its readers go on where they stand, and "
         "sets sequences forward that stand behind their columns. A worker does the same within seconds of its start. "
@@ -30,7 +32,7 @@ class Command(LeaseQueueCommand):
         add_database(parser)
         parser.add_argument(
             "--wait", type=float, default=30.0, metavar="SECONDS",
-            help="for transactions that have written to the log (%(default)s)",
+            help=_("for transactions that have written to the log (%(default)s)"),
         )  # fmt: skip
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -39,14 +41,20 @@ class Command(LeaseQueueCommand):
                 sequences = epoch.set_sequences(ConnectionExecutor(connection))
                 begun = self._begin(connection, alias, options["wait"])
             if sequences:
-                self.stdout.write(f"{alias}: set forward {', '.join(sequences)}")
+                self.stdout.write(
+                    _("{database}: set forward {sequences}").format(database=alias, sequences=", ".join(sequences))
+                )
             if begun is None:
-                self.stdout.write(f"{alias}: its rows were written here: no epoch has to begin")
+                self.stdout.write(
+                    _("{database}: its rows were written here: no epoch has to begin").format(database=alias)
+                )
                 continue
             self.note("begin_epoch", alias, detail=begun._asdict())
             self.stdout.write(
-                f"{alias}: epoch {begun.epoch} has begun: readers go on where they stand. {begun.moved} rows of the log"
-                " were written here before"
+                _(
+                    "{database}: epoch {epoch} has begun: readers go on where they stand. {number} rows of the log were"
+                    " written here before"
+                ).format(database=alias, epoch=begun.epoch, number=begun.moved)
             )
 
     @staticmethod
@@ -58,10 +66,14 @@ class Command(LeaseQueueCommand):
             except psycopg.errors.LockNotAvailable:
                 if time.monotonic() > end:
                     raise CommandError(
-                        f"A transaction that has written to the lease log of {alias} is open. Stop web and workers, or"
-                        " end it (leasequeue_status names the oldest), and run this again."
+                        _(
+                            "A transaction that has written to the lease log of {database} is open. Stop web and"
+                            " workers, or end it (leasequeue_status names the oldest), and run this again."
+                        ).format(database=alias)
                     ) from None
                 time.sleep(PAUSE)
             except psycopg.errors.InsufficientPrivilege as error:
                 text = str(error).splitlines()[0]
-                raise CommandError(f"{text}. Run this as the owner of the tables, the role that migrates.") from error
+                raise CommandError(
+                    _("{error}. Run this as the owner of the tables, the role that migrates.").format(error=text)
+                ) from error

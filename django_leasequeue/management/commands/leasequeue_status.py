@@ -10,6 +10,8 @@ from typing import Any
 import psycopg
 from django.core.management.base import CommandError, CommandParser
 from django.db import DatabaseError
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop, ngettext
 
 from django_leasequeue.engine import clock
 from django_leasequeue.engine.clock import span
@@ -28,41 +30,39 @@ _TICKS = attrgetter("name", "service", "schedule", "timezone", "last_tick_at", "
 class Command(LeaseQueueCommand):
     """Show how full the queues are."""
 
-    help = (
+    help = gettext_noop(
         "Show how the queues, the workers, the reaper and the lease log are doing, and what deserves attention. Short"
         " statements only: it may be run at any time."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
         add_database(parser)
-        parser.add_argument("--project", default="", help="the tenant whose queues are listed (default: none)")
-        parser.add_argument("--size", type=int, default=50, help="lines of each list at most (%(default)s)")
-        parser.add_argument("--json", action="store_true", help="print one JSON object")
-        parser.add_argument("--check", action="store_true", help="exit code 1 if anything deserves attention")
+        parser.add_argument("--project", default="", help=_("the tenant whose queues are listed (default: none)"))
+        parser.add_argument("--size", type=int, default=50, help=_("lines of each list at most (%(default)s)"))
+        parser.add_argument("--json", action="store_true", help=_("print one JSON object"))
+        parser.add_argument("--check", action="store_true", help=_("exit code 1 if anything deserves attention"))
         for name, value, what in (
-            ("waiting", BOUNDS.waiting, "the oldest ready job of a queue may wait"),
-            ("lease", BOUNDS.lease, "a lease may be held"),
-            ("late", BOUNDS.late, "a recurring task may be late"),
-            ("transaction", BOUNDS.transaction, "a transaction may be open"),
-            ("unclaimed", BOUNDS.unclaimed, "nobody may claim from a queue of other jobs than tasks that has some"),
+            ("waiting", BOUNDS.waiting, _("seconds that the oldest ready job of a queue may wait")),
+            ("lease", BOUNDS.lease, _("seconds that a lease may be held")),
+            ("late", BOUNDS.late, _("seconds that a recurring task may be late")),
+            ("transaction", BOUNDS.transaction, _("seconds that a transaction may be open")),
+            ("unclaimed", BOUNDS.unclaimed, _("seconds that ready jobs that are not tasks may wait for any claim")),
         ):
-            parser.add_argument(
-                f"--{name}", type=int, default=value, metavar="SECONDS", help=f"seconds that {what} (%(default)s)"
-            )
+            parser.add_argument(f"--{name}", type=int, default=value, metavar="SECONDS", help=f"{what} (%(default)s)")
         parser.add_argument(
             "--dead",
             type=int,
             default=BOUNDS.dead,
             metavar="N",
-            help="jobs of a queue that may die in 10 min (%(default)s)",
+            help=_("jobs of a queue that may die in 10 min (%(default)s)"),
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
         if not 1 <= options["size"] <= 1_000:
-            raise CommandError("--size must be from 1 to 1000.")
+            raise CommandError(_("--size must be from 1 to 1000."))
         names = BOUNDS._fields
         if not all(0 <= options[name] <= MAX_SECONDS for name in names):
-            raise CommandError(f"--{', --'.join(names)} take 0 to {MAX_SECONDS}.")
+            raise CommandError(_("--{names} take 0 to {most}.").format(names=", --".join(names), most=MAX_SECONDS))
         aliases = databases(options)
         bounds = Bounds(**{name: options[name] for name in names})
         found, problems = {}, []
@@ -73,13 +73,17 @@ class Command(LeaseQueueCommand):
             except (psycopg.OperationalError, DatabaseError) as error:
                 if len(aliases) == 1:
                     raise
-                problems.append(f"The database {alias} does not answer: {str(error).splitlines()[0]}")
+                problems.append(
+                    _("The database {database} does not answer: {error}").format(
+                        database=alias, error=str(error).splitlines()[0]
+                    )
+                )
         if not options["json"]:
             for number, each in enumerate(found.values()):
                 self.stdout.write("\n" if number else "", ending="")
                 self._print(each)
             if problems:
-                self.stdout.write("\nTo look at:")
+                self.stdout.write("\n" + _("To look at:"))
             for problem in problems:
                 self.stdout.write(self.style.WARNING(f"  {problem}"))
         elif len(aliases) == 1:
@@ -88,33 +92,47 @@ class Command(LeaseQueueCommand):
             values = {alias: each.as_dict() for alias, each in found.items()}
             self.stdout.write(json.dumps({"databases": values, "problems": problems}, default=str))
         if options["check"] and problems:
-            words = "1 thing deserves" if len(problems) == 1 else f"{len(problems)} things deserve"
-            raise CommandError(f"{words} attention.", returncode=1)
+            text = ngettext("{number} thing deserves attention.", "{number} things deserve attention.", len(problems))
+            raise CommandError(text.format(number=len(problems)), returncode=1)
 
     def _print(self, found: ReaperStatus) -> None:
         out, now = self.stdout, clock.now()
-        out.write(f"Database {found.database}, PostgreSQL {found.server}, jobs take {found.job_bytes / 1e6:.1f} MB")
+        out.write(
+            _("Database {database}, PostgreSQL {server}, jobs take {size} MB").format(
+                database=found.database, server=found.server, size=f"{found.job_bytes / 1e6:.1f}"
+            )
+        )
         if found.leader is None:
-            out.write("Reaper: none leads")
+            out.write(_("Reaper: none leads"))
         else:
             leader = found.leader
-            out.write(f"Reaper: {leader.holder} leads from {leader.address}, term {leader.term}")
+            out.write(
+                _("Reaper: {holder} leads from {address}, term {term}").format(
+                    holder=leader.holder, address=leader.address, term=leader.term
+                )
+            )
             for duty in leader.duties:
                 if duty["error"]:
-                    out.write(f"  duty {duty['name']}: {duty['error']} Succeeded {span(duty['succeeded'])} ago.")
+                    out.write(
+                        "  "
+                        + _("duty {name}: {error} Succeeded {time} ago.").format(
+                            name=duty["name"], error=duty["error"], time=span(duty["succeeded"])
+                        )
+                    )
         log = found.log
-        partitions = f"{log.partitions} partitions ({log.free} ahead)"
-        out.write(f"Lease log: {log.head} events, {partitions}, {log.bytes / 1e6:.1f} MB")
+        text = _("Lease log: {events} events, {partitions} partitions ({free} ahead), {size} MB")
+        size = f"{log.bytes / 1e6:.1f}"
+        out.write(text.format(events=log.head, partitions=log.partitions, free=log.free, size=size))
         queues = []
         for row in found.queues:
             note = "paused" if row.paused_at else "" if row.exact else "estimated"
             ages = (span(now - at if at else None) for at in (row.oldest_at, row.claimed_at))
             queues.append((*_QUEUE(row), *ages, note))
         head = ("name", "type", "ready", "delayed", "in flight", "dead", "records", "waiting for", "last claim", "")
-        self._list("Queues", head, queues)
+        self._list(_("Queues"), head, queues)
         if len(found.totals) > 1:
             sums = ("project", "queues", "ready", "delayed", "in flight", "dead", "records", "dead lettered", "as of")
-            self._list("Projects (newest samples)", sums, found.totals)
+            self._list(_("Projects (newest samples)"), sums, found.totals)
         worker_columns = (
             "node",
             "state",
@@ -131,15 +149,15 @@ class Command(LeaseQueueCommand):
             (each.node, each.state, ",".join(each.queues) or "*", *_COUNTS(each), f"{span(each.seen)} ago")
             for each in found.workers
         ]
-        self._list("Workers", worker_columns, workers)
+        self._list(_("Workers"), worker_columns, workers)
         ticks = [
             (*_TICKS(each), "off" if not each.enabled else "ended" if each.ended_at else "") for each in found.recurring
         ]
-        self._list("Recurring", ("name", "service", "schedule", "zone", "last", "next", ""), ticks)
+        self._list(_("Recurring"), ("name", "service", "schedule", "zone", "last", "next", ""), ticks)
         if found.limits:
             columns = ("name", "allows", "keys", "waiting", "slots taken")
-            self._list("Limits that jobs wait for", columns, [astuple(row) for row in found.limits])
+            self._list(_("Limits that jobs wait for"), columns, [astuple(row) for row in found.limits])
 
     def _list(self, title: str, head: tuple[str, ...], rows: list[Any]) -> None:
         self.stdout.write(f"\n{title}")
-        self.stdout.write(table(head, rows) if rows else "  none")
+        self.stdout.write(table(head, rows) if rows else "  " + _("none"))

@@ -6,6 +6,8 @@ import json
 from typing import Any
 
 from django.core.management.base import CommandParser
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
 
 from django_leasequeue import engine
 from django_leasequeue.engine import audit
@@ -17,7 +19,7 @@ from django_leasequeue.management import LeaseQueueCommand, add_database, databa
 class Command(LeaseQueueCommand):
     """Pause and resume tasks."""
 
-    help = (
+    help = gettext_noop(
         "Pause a task: no further job of it starts, in any queue, until 'resume'. Running jobs go on, and it can be"
         " enqueued. 'list' shows the paused tasks."
     )
@@ -25,13 +27,16 @@ class Command(LeaseQueueCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         shared = CommandParser(add_help=False)
         add_database(shared)
-        shared.add_argument("--project", default="", help="the tenant (default: none)")
+        shared.add_argument("--project", default="", help=_("the tenant (default: none)"))
         actions = parser.add_subparsers(dest="action", required=True, metavar="pause|resume|list")
-        for action, words in (("pause", "start no further job of a task"), ("resume", "let its jobs start again")):
+        for action, words in (
+            ("pause", _("start no further job of a task")),
+            ("resume", _("let its jobs start again")),
+        ):
             named = actions.add_parser(action, parents=[shared], help=words)
-            named.add_argument("name", help="the import path of the task, such as shop.tasks.send_receipt")
-        listing = actions.add_parser("list", parents=[shared], help="paused tasks, since when and by whom")
-        listing.add_argument("--json", action="store_true", help="print JSON")
+            named.add_argument("name", help=_("the import path of the task, such as shop.tasks.send_receipt"))
+        listing = actions.add_parser("list", parents=[shared], help=_("paused tasks, since when and by whom"))
+        listing.add_argument("--json", action="store_true", help=_("print JSON"))
 
     def handle(self, *args: Any, **options: Any) -> None:
         action, project, aliases = options["action"], options["project"], databases(options)
@@ -45,5 +50,8 @@ class Command(LeaseQueueCommand):
                 self.stdout.write(table([column.replace("_", " ") for column in columns], found))
             return
         done = [change_task(action, options["name"], project, audit.shell(), alias) for alias in aliases]
-        words = "is paused" if action == "pause" else "goes on"
-        self.stdout.write(f"{options['name']} {words}{'' if any(done) else ', as before'}")
+        if action == "pause":
+            text = _("{task} is paused") if any(done) else _("{task} is paused, as before")
+        else:
+            text = _("{task} goes on") if any(done) else _("{task} goes on, as before")
+        self.stdout.write(text.format(task=options["name"]))

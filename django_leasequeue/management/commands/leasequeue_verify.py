@@ -10,6 +10,8 @@ from typing import Any
 from django.core.management.base import CommandError, CommandParser
 from django.utils import timezone
 from django.utils.dateparse import parse_datetime
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
 
 from django_leasequeue.engine import ConnectionExecutor, clock, epoch, mend_floors
 from django_leasequeue.engine.pool import connect
@@ -24,7 +26,7 @@ _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 class Command(LeaseQueueCommand):
     """Check the tables against each other."""
 
-    help = (
+    help = gettext_noop(
         "Rebuild from the lease log where every job is and who holds it, and compare that with the tables. Prints "
         "every difference; exit code 1 if there is any. Reads one consistent snapshot, and changes nothing without "
         "--mend. The log must "
@@ -34,28 +36,35 @@ class Command(LeaseQueueCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         add_database(parser)
         parser.add_argument(
-            "--since", default=None, metavar="AGE|TIME", help="only events from then on: 90m, 24h, 7d, or an ISO time"
+            "--since",
+            default=None,
+            metavar="AGE|TIME",
+            help=_("only events from then on: 90m, 24h, 7d, or an ISO time"),
         )
         parser.add_argument(
-            "--limit", type=int, default=1_000, help="differences printed of each kind of check (%(default)s)"
+            "--limit", type=int, default=1_000, help=_("differences printed of each kind of check (%(default)s)")
         )
         parser.add_argument(
             "--mend",
             action="store_true",
-            help="first lower the floors that hide waiting jobs, as the reaper does, and set sequences forward that are"
-            " behind; with --large remove what is found",
+            help=_(
+                "first lower the floors that hide waiting jobs, as the reaper does, and set sequences forward that are"
+                " behind; with --large remove what is found"
+            ),
         )
         parser.add_argument(
             "--large",
             action="store_true",
-            help="look in the storage of large payloads, and nowhere else, for objects older than a day that no row of"
-            " any database of this site names",
+            help=_(
+                "look in the storage of large payloads, and nowhere else, for objects older than a day that no row of"
+                " any database of this site names"
+            ),
         )
-        parser.add_argument("--json", action="store_true", help="print one JSON object")
+        parser.add_argument("--json", action="store_true", help=_("print one JSON object"))
 
     def handle(self, *args: Any, **options: Any) -> None:
         if options["limit"] < 1:
-            raise CommandError("--limit must be at least 1.")
+            raise CommandError(_("--limit must be at least 1."))
         if options["large"]:
             self._large(options["limit"], mend=options["mend"])
             return
@@ -64,7 +73,7 @@ class Command(LeaseQueueCommand):
         found: dict[str, Verification] = {}
         for alias in aliases:
             if len(aliases) > 1 and not options["json"]:
-                self.stdout.write(f"Database {alias}")
+                self.stdout.write(_("Database {name}").format(name=alias))
             found[alias] = self._verify(alias, options["limit"], since, mend=options["mend"])
             if not options["json"]:
                 self._print(found[alias])
@@ -75,7 +84,9 @@ class Command(LeaseQueueCommand):
                 values[alias] = {**each._asdict(), "differences": differences}
             self.stdout.write(json.dumps(values[aliases[0]] if len(aliases) == 1 else values, default=str))
         if total := sum(each.total for each in found.values()):
-            raise CommandError(f"{total} differences between the lease log and the tables", returncode=1)
+            raise CommandError(
+                _("{number} differences between the lease log and the tables").format(number=total), returncode=1
+            )
 
     def _verify(self, alias: str, limit: int, since: datetime | None, *, mend: bool) -> Verification:
         with connect(alias) as connection:
@@ -84,10 +95,12 @@ class Command(LeaseQueueCommand):
             with snapshot(connection) as executor:
                 found: Verification = executor.run(verify(limit, since=since))
         for floor in mended:
-            change = f"was lowered from {floor.value} to {floor.low}"
-            self.stderr.write(f"A floor of {floor.project}/{floor.queue} {change}: jobs waited below it")
+            text = _("A floor of {project}/{queue} was lowered from {before} to {after}: jobs waited below it")
+            self.stderr.write(
+                text.format(project=floor.project, queue=floor.queue, before=floor.value, after=floor.low)
+            )
         for sequence in sequences:
-            self.stderr.write(f"The sequence {sequence} was set forward")
+            self.stderr.write(_("The sequence {sequence} was set forward").format(sequence=sequence))
         return found
 
     def _large(self, limit: int, *, mend: bool) -> None:
@@ -101,20 +114,38 @@ class Command(LeaseQueueCommand):
                     removed += remove_strays(names)
         except LargeStorageError as error:
             raise CommandError(str(error)) from error
-        self.stdout.write(f"{found} objects that no row names, {removed} removed")
+        self.stdout.write(
+            _("{number} objects that no row names, {removed} removed").format(number=found, removed=removed)
+        )
         if found > removed:
-            raise CommandError(f"{found - removed} objects in the storage that no row names", returncode=1)
+            raise CommandError(
+                _("{number} objects in the storage that no row names").format(number=found - removed), returncode=1
+            )
 
     def _print(self, found: Verification) -> None:
         for item in found.differences:
-            where = f"{item.project or ''}/{item.queue}" if item.queue else f"queue number {item.queue_id}"
-            of = f"job {item.seq} of {where}: " if item.queue_id else ""
+            where = (
+                f"{item.project or ''}/{item.queue}"
+                if item.queue
+                else _("queue number {number}").format(number=item.queue_id)
+            )
+            of = _("job {job} of {queue}").format(job=item.seq, queue=where) + ": " if item.queue_id else ""
             self.stdout.write(f"{item.difference}: {of}{item.meaning}")
-            self.stdout.write(f"    expected {json.dumps(item.expected)}, found {json.dumps(item.found)}")
+            self.stdout.write(
+                "    "
+                + _("expected {expected}, found {found}").format(
+                    expected=json.dumps(item.expected), found=json.dumps(item.found)
+                )
+            )
         if found.total > len(found.differences):
-            self.stdout.write(f"... and {found.total - len(found.differences)} more")
-        seen = f"{found.jobs_with_events} jobs in the log, {found.leases} live leases, {found.total} differences"
-        self.stdout.write(seen + (f", {found.unknown} leases older than the log" if found.unknown else ""))
+            self.stdout.write(_("... and {number} more").format(number=found.total - len(found.differences)))
+        seen = _("{jobs} jobs in the log, {leases} live leases, {differences} differences").format(
+            jobs=found.jobs_with_events, leases=found.leases, differences=found.total
+        )
+        self.stdout.write(
+            seen
+            + (", " + _("{number} leases older than the log").format(number=found.unknown) if found.unknown else "")
+        )
 
 
 def _since(text: str | None) -> datetime | None:
@@ -127,5 +158,5 @@ def _since(text: str | None) -> datetime | None:
     except ValueError:
         moment = None
     if moment is None:
-        raise CommandError(f"--since must be an age like 24h or an ISO time; it is {text!r}.")
+        raise CommandError(_("--since must be an age like 24h or an ISO time; it is {given!r}.").format(given=text))
     return moment if timezone.is_aware(moment) else timezone.make_aware(moment)

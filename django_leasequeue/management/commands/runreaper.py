@@ -9,6 +9,8 @@ from typing import Any
 import psycopg
 from django.core.management.base import CommandError, CommandParser
 from django.db import DatabaseError
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
 
 from django_leasequeue.checks.settings import TAG
 from django_leasequeue.management import LeaseQueueCommand, add_database, databases, require_tables
@@ -20,7 +22,7 @@ class Command(LeaseQueueCommand):
 
     # As for runworker: it needs no URLs and views of the project.
     requires_system_checks = (TAG,)
-    help = (
+    help = gettext_noop(
         "Do what is done once for all workers: bring back expired leases and due jobs, remove what is past its time,"
         " keep the lease log's partitions, enqueue recurring tasks. Any number may run, and every runworker does it as"
         " well: one leads, the others wait. Ends with SIGTERM or SIGINT and hands over at once."
@@ -31,9 +33,9 @@ class Command(LeaseQueueCommand):
         parser.add_argument(
             "--once",
             action="store_true",
-            help="do every duty once and end (exit code 1 if one failed), or end at once if another reaper leads",
+            help=_("do every duty once and end (exit code 1 if one failed), or end at once if another reaper leads"),
         )
-        parser.add_argument("--json-logs", action="store_true", help="log lines as JSON")
+        parser.add_argument("--json-logs", action="store_true", help=_("log lines as JSON"))
 
     def handle(self, *args: Any, **options: Any) -> None:
         from django_leasequeue.worker.logs import set_up_logging
@@ -52,19 +54,19 @@ class Command(LeaseQueueCommand):
         """Do every duty once in each database: one that fails does not keep the others from it."""
         failed = []
         for reaper in reapers:
-            where = f" in {reaper.using}" if len(reapers) > 1 else ""
+            where = f"{reaper.using}: " if len(reapers) > 1 else ""
             try:
                 if not reaper.wait_to_lead():
-                    self.stdout.write(f"Another reaper leads{where}: nothing to do.")
+                    self.stdout.write(where + _("Another reaper leads: nothing to do."))
                     continue
-                self.stdout.write(f"Done{where}: {', '.join(reaper.round())}.")
-                failed += [f"{name}{where}" for name in reaper.failing]
+                self.stdout.write(where + _("Done: {duties}.").format(duties=", ".join(reaper.round())))
+                failed += [f"{where}{name}" for name in reaper.failing]
             except (psycopg.Error, DatabaseError) as error:
-                failed.append(f"the database{where}: {error}")
+                failed.append(f"{reaper.using}: {error}")
             finally:
                 reaper.resign()
         if failed:
-            raise CommandError(f"Failed: {', '.join(failed)}.")
+            raise CommandError(_("Failed: {duties}.").format(duties=", ".join(failed)))
 
 
 def _run(reapers: list[Reaper]) -> None:

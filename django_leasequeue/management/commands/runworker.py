@@ -9,6 +9,8 @@ from typing import Any, TextIO, cast
 
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import CommandError, CommandParser, OutputWrapper
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
 
 from django_leasequeue import conf
 from django_leasequeue.checks.settings import TAG
@@ -22,16 +24,16 @@ def _names(text: str) -> tuple[str, ...]:
 
 
 def _limit(text: str) -> tuple[str, int]:
-    name, _, number = text.rpartition("=")
+    name, _sign, number = text.rpartition("=")
     if not (name and number.isascii() and number.isdigit()):
-        raise ArgumentTypeError(f"must be NAME=N, such as heavy=2; it is {text!r}")
+        raise ArgumentTypeError(_("must be NAME=N, such as heavy=2; it is {given!r}").format(given=text))
     return name, int(number)
 
 
 class Command(LeaseQueueCommand):
     """Run the jobs of queues."""
 
-    help = (
+    help = gettext_noop(
         "Run the jobs of queues until SIGTERM or SIGINT; a second signal does not wait for running jobs."
         " Exit codes: 0 everything ended or was given back before it started, 1 it could not start, 3 running jobs were"
         " given back, 70 a part of the worker broke."
@@ -46,8 +48,10 @@ class Command(LeaseQueueCommand):
             "--queues",
             type=_names,
             metavar="NAME,NAME",
-            help="in order of preference; also patterns ('mail*') and what these leave out ('-mail.bulk');"
-            " '*': all of the project that hold tasks (default)",
+            help=_(
+                "in order of preference; also patterns ('mail*') and what these leave out ('-mail.bulk');"
+                " '*': all of the project that hold tasks (default)"
+            ),
         )
         add(
             "--limit",
@@ -55,36 +59,45 @@ class Command(LeaseQueueCommand):
             action="append",
             dest="limits",
             metavar="NAME=N",
-            help="run at most N jobs of this queue at once in each process; also for a pattern, and several times",
+            help=_("run at most N jobs of this queue at once in each process; also for a pattern, and several times"),
         )
-        add("--project", help="the tenant whose queues these are (default: none)")
-        add("--database", metavar="ALIAS", help="only this database (default: every one that holds queues)")
-        grace = "how long a job may go on after its timeout before its process is replaced; 0 for ever"
+        add("--project", help=_("the tenant whose queues these are (default: none)"))
+        add("--database", metavar="ALIAS", help=_("only this database (default: every one that holds queues)"))
+        grace = _("how long a job may go on after its timeout before its process is replaced; 0 for ever")
         for name, kind, unit, text in (
-            ("concurrency", int, "N", "threads for sync functions"),
-            ("async-concurrency", int, "N", "async functions at once (default: as --concurrency)"),
-            ("processes", int, "N", "processes for each database, each with threads of its own"),
-            ("prefetch", int, "N", "jobs claimed ahead at most, while they are short; 0 for none"),
-            ("ack-batch", int, "N", "results written with one statement at most"),
-            ("ack-ms", float, "MS", "how long a result waits for others while the worker is busy"),
-            ("max-jobs", int, "N", "stop after N jobs; with --processes each is replaced after N"),
-            ("poll", float, "SECONDS", "seconds between polls without a notification, as a backstop"),
-            ("timeout", float, "SECONDS", "timeout of tasks that name none; 0 for none"),
+            ("concurrency", int, "N", _("threads for sync functions")),
+            ("async-concurrency", int, "N", _("async functions at once (default: as --concurrency)")),
+            ("processes", int, "N", _("processes for each database, each with threads of its own")),
+            ("prefetch", int, "N", _("jobs claimed ahead at most, while they are short; 0 for none")),
+            ("ack-batch", int, "N", _("results written with one statement at most")),
+            ("ack-ms", float, "MS", _("how long a result waits for others while the worker is busy")),
+            ("max-jobs", int, "N", _("stop after N jobs; with --processes each is replaced after N")),
+            ("poll", float, "SECONDS", _("seconds between polls without a notification, as a backstop")),
+            ("timeout", float, "SECONDS", _("timeout of tasks that name none; 0 for none")),
             ("timeout-grace", float, "SECONDS", grace),
-            ("drain-timeout", float, "SECONDS", "how long a stop waits for running jobs"),
-            ("health-port", int, "PORT", "answer health probes on this port"),
+            ("drain-timeout", float, "SECONDS", _("how long a stop waits for running jobs")),
+            ("health-port", int, "PORT", _("answer health probes on this port")),
         ):
             usual = getattr(default, name.replace("-", "_"))
-            add(f"--{name}", type=kind, metavar=unit, help=f"{text} (default {usual:g})" if usual else text)
-        add("--health-host", metavar="HOST", help=f"address of --health-port (default {default.health_host})")
-        add("--health-file", metavar="FILE", help="write this file every few seconds while all is well")
-        add("--node", help="the worker's name (default: host, process id and a random part)")
-        add("--handler", metavar="PATH", help="dotted path of the class that runs jobs (default: Django tasks)")
-        add("--burst", action="store_true", default=None, help="stop when no job is ready")
-        leave = "leave the reaper's duties to others"
+            add(
+                f"--{name}",
+                type=kind,
+                metavar=unit,
+                help=_("{text} (default {value})").format(text=text, value=f"{usual:g}") if usual else text,
+            )
+        add(
+            "--health-host",
+            metavar="HOST",
+            help=_("address of --health-port (default {value})").format(value=default.health_host),
+        )
+        add("--health-file", metavar="FILE", help=_("write this file every few seconds while all is well"))
+        add("--node", help=_("the worker's name (default: host, process id and a random part)"))
+        add("--handler", metavar="PATH", help=_("dotted path of the class that runs jobs (default: Django tasks)"))
+        add("--burst", action="store_true", default=None, help=_("stop when no job is ready"))
+        leave = _("leave the reaper's duties to others")
         add("--no-reaper", action="store_false", dest="reaper", default=None, help=leave)
-        add("--json-logs", action="store_true", default=None, help="every line of the log is a JSON object")
-        alone = "for development: start anew when the code changes; one process, and it does not end by itself"
+        add("--json-logs", action="store_true", default=None, help=_("every line of the log is a JSON object"))
+        alone = _("for development: start anew when the code changes; one process, and it does not end by itself")
         add("--reload", action="store_true", help=alone)
 
     def execute(self, *args: Any, **options: Any) -> str | None:
@@ -117,7 +130,11 @@ class Command(LeaseQueueCommand):
             if given["reload"]:
                 if len(each) > 1:
                     aliases = ", ".join(one.database for one in each)
-                    raise CommandError(f"--reload runs one process, for one database: add --database ({aliases}).")
+                    raise CommandError(
+                        _("--reload runs one process, for one database: add --database ({aliases}).").format(
+                            aliases=aliases
+                        )
+                    )
                 from django_leasequeue.worker.process import run_reloading
 
                 code = run_reloading(options)

@@ -18,8 +18,10 @@
 
     const address = (region) => new URL(region.dataset.lqRefresh || location.href, location.href).href.split("#")[0];
 
-    const say = (text) => {
+    // The texts are attributes of the place: the page has them in its language.
+    const say = (name, time = "") => {
         for (const place of document.querySelectorAll("[data-lq-refreshed]")) {
+            const text = (place.dataset[name] ?? "").replace("{time}", time);
             if (place.textContent !== text) place.textContent = text;
         }
     };
@@ -115,10 +117,10 @@
             if (request.status === 200 && request.response && !moved) {
                 show(group, request.response);
                 group.asked = Date.now();
-                say(group.every === Infinity ? "" : `as of ${new Date().toLocaleTimeString()}`);
+                say(group.every === Infinity ? "" : "fresh", new Date().toLocaleTimeString(document.documentElement.lang || undefined));
             } else {
                 group.wait = Math.min(group.wait * 2, LONGEST);
-                say(moved || request.status === 403 ? "not refreshed: sign in again" : "not refreshed: no answer");
+                say(moved || request.status === 403 ? "signIn" : "away");
             }
             plan(group);
         };

@@ -11,8 +11,8 @@
     let link = progress.querySelector("a");
     let stopped = found >= PAGE;
     const bar = Object.assign(document.createElement("progress"), { max: top, value: 0 });
-    bar.setAttribute("aria-label", "Jobs searched");
-    const stop = Object.assign(document.createElement("button"), { type: "button", className: "lq-button", textContent: "Stop" });
+    bar.setAttribute("aria-label", place.dataset.searched);
+    const stop = Object.assign(document.createElement("button"), { type: "button", className: "lq-button", textContent: place.dataset.stop });
     const text = document.createElement("span");
     text.setAttribute("role", "status");
 
@@ -27,14 +27,15 @@
         bar.value = link ? top - Number(part.dataset.next) : top;
     };
     const show = () => {
-        const all = link ? "" : ": these are all";
-        text.textContent = `Looked at ${looked.toLocaleString("en")} jobs, found ${found}${all}. `;
+        const words = link ? place.dataset.more : place.dataset.all;
+        const count = looked.toLocaleString(document.documentElement.lang || "en");
+        text.textContent = `${words.replace("{looked}", count).replace("{found}", found)} `;
     };
     const end = () => {
         bar.remove();
         stop.remove();
         const quiet = place.querySelector(".lq-quiet");
-        if (!link && quiet) quiet.textContent = "No job matches.";
+        if (!link && quiet) quiet.textContent = place.dataset.none;
         if (link) progress.append(link);
         const pages = document.querySelector("[data-lq-search-pages]");
         const next = pages && pages.querySelector("[rel=next]");
