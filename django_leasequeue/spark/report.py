@@ -5,6 +5,7 @@ Of a lake in a directory it needs pyarrow alone; Spark reads the others, and com
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 MOST_WORKFLOWS, MOST_STEPS = 1_000, 5
 #: Hours of each queue that the database keeps figures of.
 HOURS = 168
+#: A formula, as a regular expression of Arrow.
+FORMULA = "^({})".format("|".join(rf"\Q{mark}\E" for mark in export.FORMULA))
 
 Gold = Mapping[str, "pa.Table"]
 
@@ -41,15 +44,16 @@ def in_directory(root: str | Path) -> tuple[Gold, dict[str, Any]]:
 
 
 def _read(path: Path) -> pa.Table:
-    from pyarrow import dataset
+    import pyarrow as pa
+    from pyarrow import parquet
 
     if not path.is_dir():
         raise InvalidOption(f"There is nothing at {path} yet: run the pipeline first (leasequeue_lake run).")
-    if not (path / "_delta_log").is_dir():
-        return dataset.dataset(path, format="parquet").to_table()
-    table = delta.open_or_none(str(path))
-    assert table is not None
-    return table.to_pyarrow_table()
+    table = delta.open_or_none(str(path)) if (path / "_delta_log").is_dir() else None
+    files = path.glob("[!._]*.parquet") if table is None else table.file_uris()
+    # Datasets import pandas (see _constant).
+    parts = [parquet.ParquetFile(file).read() for file in files]
+    return pa.concat_tables(parts) if parts or table is None else pa.schema(table.schema()).empty_table()
 
 
 def by_spark(lake: Lake, days: int | None = None) -> tuple[Gold, dict[str, Any]]:
@@ -75,7 +79,7 @@ def write(
     for name, table in {**gold, **_slowest(gold)}.items():
         _save(table, directory / name)
         # The page is drawn of few columns of small tables; these two are for programs.
-        rows[name] = table.to_pylist() if name not in {"latency", "daily"} else []
+        rows[name] = _rows(table) if name not in {"latency", "daily"} else []
     rows["run"] = [{"at": datetime.fromtimestamp(run["ended_at"], UTC)}] if run else []
     rows["waiting"] = [{"text": waiting}] if waiting else []
     page = directory / "report.html"
@@ -87,26 +91,49 @@ def write(
 
 def _in_order(name: str, table: pa.Table) -> pa.Table:
     """Sort what is shown where it is read: whatever lists the first few has the right ones."""
+    from pyarrow import compute as pc
+
     by = [(column, "descending" if falls else "ascending") for column, falls in order(name)]
-    return table.sort_by(by) if by else table
+    return table.take(pc.sort_indices(table, by)) if by else table
 
 
 def _slowest(gold: Gold) -> Gold:
     """The slowest workflows of the newest seven days, and their steps that took longest."""
+    import pyarrow as pa
     from pyarrow import compute as pc
 
-    workflows, paths, newest = gold["workflows"], gold["critical_paths"], pc.max(gold["span"]["newest_at"]).as_py()
-    if newest is None:
-        return {}
-    recent = workflows.filter(pc.field("started_at") > newest - timedelta(days=7))
+    workflows, paths, newest = gold["workflows"], gold["critical_paths"], pc.max(gold["span"]["newest_at"])
+    ago = pc.subtract(newest, workflows["started_at"]).cast(pa.duration("us")).cast(pa.int64())
+    recent = workflows.filter(pc.less(ago, _constant(timedelta(days=7) // timedelta(microseconds=1))))
     slowest = recent.slice(0, MOST_WORKFLOWS)
-    shown = pc.field("workflow").isin(slowest["workflow"].combine_chunks())
-    steps = paths.filter((pc.field("rank") <= MOST_STEPS) & shown)
-    return {"workflows": slowest, "critical_paths": steps}
+    few = pc.less_equal(paths["rank"], _constant(MOST_STEPS))
+    return {
+        "workflows": slowest,
+        "critical_paths": paths.filter(pc.and_(few, pc.is_in(paths["workflow"], slowest["workflow"]))),
+    }
+
+
+def _constant(value: int | str) -> pa.Scalar[Any]:
+    """Return a constant of Arrow. ``pa.scalar`` and ``pa.array`` import pandas, a sixth of the report's time."""
+    import pyarrow as pa
+
+    if isinstance(value, int):
+        return pa.Int64Array.from_buffers(pa.int64(), 1, [None, pa.py_buffer(struct.pack("=q", value))])[0]
+    bounds, text = pa.py_buffer(struct.pack("=ii", 0, len(value))), pa.py_buffer(value.encode("ascii"))
+    return pa.StringArray.from_buffers(1, bounds, text)[0]
+
+
+def _rows(table: pa.Table) -> list[dict[str, Any]]:
+    """Return the rows of a table; their times bear no zone (with one, pyarrow imports pandas) and are UTC."""
+    import pyarrow as pa
+
+    naive = [f.with_type(pa.timestamp("us")) if pa.types.is_timestamp(f.type) else f for f in table.schema]
+    return list(table.cast(pa.schema(naive)).to_pylist())
 
 
 def _save(table: Any, path: Path) -> None:
     import pyarrow as pa
+    from pyarrow import compute as pc
     from pyarrow import csv, parquet
 
     parquet.write_table(table, path.with_suffix(".parquet"))
@@ -114,12 +141,13 @@ def _save(table: Any, path: Path) -> None:
     sketches = (pa.binary(), pa.large_binary())
     table = table.select([field.name for field in table.schema if field.type not in sketches])
     for index, field in enumerate(table.schema):
-        listed = pa.types.is_list(field.type)
-        if listed or pa.types.is_string(field.type) or pa.types.is_large_string(field.type):
-            # CSV has no lists, and people open it in spreadsheets.
-            cells = [" ".join(map(str, cell)) if isinstance(cell, list) else cell for cell in table[index].to_pylist()]
-            texts = [None if cell is None else export.as_text(cell) for cell in cells]
-            table = table.set_column(index, field.name, pa.array(texts, pa.string()))
+        cells = table[index]
+        if pa.types.is_list(field.type):
+            # CSV has no lists.
+            cells = pc.binary_join(cells.cast(pa.list_(pa.string())), _constant(" "))
+        if pa.types.is_string(cells.type) or pa.types.is_large_string(cells.type):
+            # People open it in spreadsheets.
+            table = table.set_column(index, field.name, pc.replace_substring_regex(cells, FORMULA, r"'\1"))
     csv.write_csv(table, path.with_suffix(".csv"))
 
 
