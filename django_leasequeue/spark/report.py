@@ -31,8 +31,7 @@ if TYPE_CHECKING:
 MOST_WORKFLOWS, MOST_STEPS = 1_000, 5
 #: Hours of each queue that the database keeps figures of.
 HOURS = 168
-#: A formula, as a regular expression of Arrow.
-FORMULA = "^({})".format("|".join(rf"\Q{mark}\E" for mark in export.FORMULA))
+_FORMULA = "^({})".format("|".join(rf"\Q{mark}\E" for mark in export.FORMULA))
 
 Gold = Mapping[str, "pa.Table"]
 
@@ -51,7 +50,7 @@ def _read(path: Path) -> pa.Table:
         raise InvalidOption(f"There is nothing at {path} yet: run the pipeline first (leasequeue_lake run).")
     table = delta.open_or_none(str(path)) if (path / "_delta_log").is_dir() else None
     files = path.glob("[!._]*.parquet") if table is None else table.file_uris()
-    # Datasets import pandas (see _constant).
+    # Datasets import pandas (see _text).
     parts = [parquet.ParquetFile(file).read() for file in files]
     return pa.concat_tables(parts) if parts or table is None else pa.schema(table.schema()).empty_table()
 
@@ -73,13 +72,17 @@ def write(
     gold: Gold, run: Mapping[str, Any], directory: Path, *, site: str | None = None, waiting: str | None = None
 ) -> Path:
     """Write the report; ``waiting`` stands at its head: what the lake cannot read."""
+    import pyarrow as pa
+
     directory.mkdir(parents=True, exist_ok=True)
     gold = {name: _in_order(name, table) for name, table in gold.items()}
     rows: dict[str, list[dict[str, Any]]] = {}
     for name, table in {**gold, **_slowest(gold)}.items():
         _save(table, directory / name)
+        # Times with a zone import pandas, as _text says; without one they are UTC.
+        naive = [f.with_type(pa.timestamp("us")) if pa.types.is_timestamp(f.type) else f for f in table.schema]
         # The page is drawn of few columns of small tables; these two are for programs.
-        rows[name] = _rows(table) if name not in {"latency", "daily"} else []
+        rows[name] = table.cast(pa.schema(naive)).to_pylist() if name not in {"latency", "daily"} else []
     rows["run"] = [{"at": datetime.fromtimestamp(run["ended_at"], UTC)}] if run else []
     rows["waiting"] = [{"text": waiting}] if waiting else []
     page = directory / "report.html"
@@ -99,36 +102,22 @@ def _in_order(name: str, table: pa.Table) -> pa.Table:
 
 def _slowest(gold: Gold) -> Gold:
     """The slowest workflows of the newest seven days, and their steps that took longest."""
-    import pyarrow as pa
     from pyarrow import compute as pc
 
     workflows, paths, newest = gold["workflows"], gold["critical_paths"], pc.max(gold["span"]["newest_at"])
-    ago = pc.subtract(newest, workflows["started_at"]).cast(pa.duration("us")).cast(pa.int64())
-    recent = workflows.filter(pc.less(ago, _constant(timedelta(days=7) // timedelta(microseconds=1))))
-    slowest = recent.slice(0, MOST_WORKFLOWS)
-    few = pc.less_equal(paths["rank"], _constant(MOST_STEPS))
-    return {
-        "workflows": slowest,
-        "critical_paths": paths.filter(pc.and_(few, pc.is_in(paths["workflow"], slowest["workflow"]))),
-    }
+    age = pc.seconds_between(workflows["started_at"], newest)
+    slowest = workflows.filter(pc.less(age, _text("604800").cast("int64"))).slice(0, MOST_WORKFLOWS)
+    few = pc.less_equal(paths["rank"], _text(str(MOST_STEPS)).cast("int64"))
+    shown = pc.is_in(paths["workflow"], slowest["workflow"])
+    return {"workflows": slowest, "critical_paths": paths.filter(pc.and_(few, shown))}
 
 
-def _constant(value: int | str) -> pa.Scalar[Any]:
-    """Return a constant of Arrow. ``pa.scalar`` and ``pa.array`` import pandas, a sixth of the report's time."""
+def _text(value: str) -> Any:
+    """Return a text of Arrow. ``pa.scalar`` and ``pa.array`` import pandas, a sixth of the report's time."""
     import pyarrow as pa
 
-    if isinstance(value, int):
-        return pa.Int64Array.from_buffers(pa.int64(), 1, [None, pa.py_buffer(struct.pack("=q", value))])[0]
-    bounds, text = pa.py_buffer(struct.pack("=ii", 0, len(value))), pa.py_buffer(value.encode("ascii"))
-    return pa.StringArray.from_buffers(1, bounds, text)[0]
-
-
-def _rows(table: pa.Table) -> list[dict[str, Any]]:
-    """Return the rows of a table; their times bear no zone (with one, pyarrow imports pandas) and are UTC."""
-    import pyarrow as pa
-
-    naive = [f.with_type(pa.timestamp("us")) if pa.types.is_timestamp(f.type) else f for f in table.schema]
-    return list(table.cast(pa.schema(naive)).to_pylist())
+    bounds = struct.pack("=ii", 0, len(value))
+    return pa.StringArray.from_buffers(1, pa.py_buffer(bounds), pa.py_buffer(value.encode("ascii")))[0]
 
 
 def _save(table: Any, path: Path) -> None:
@@ -138,16 +127,14 @@ def _save(table: Any, path: Path) -> None:
 
     parquet.write_table(table, path.with_suffix(".parquet"))
     # Sketches are for programs.
-    sketches = (pa.binary(), pa.large_binary())
-    table = table.select([field.name for field in table.schema if field.type not in sketches])
+    table = table.select([field.name for field in table.schema if field.type not in (pa.binary(), pa.large_binary())])
     for index, field in enumerate(table.schema):
         cells = table[index]
         if pa.types.is_list(field.type):
-            # CSV has no lists.
-            cells = pc.binary_join(cells.cast(pa.list_(pa.string())), _constant(" "))
-        if pa.types.is_string(cells.type) or pa.types.is_large_string(cells.type):
+            cells = pc.binary_join(cells.cast(pa.list_(pa.string())), _text(" "))  # CSV has no lists
+        if cells.type in (pa.string(), pa.large_string()):
             # People open it in spreadsheets.
-            table = table.set_column(index, field.name, pc.replace_substring_regex(cells, FORMULA, r"'\1"))
+            table = table.set_column(index, field.name, pc.replace_substring_regex(cells, _FORMULA, r"'\1"))
     csv.write_csv(table, path.with_suffix(".csv"))
 
 

@@ -49,7 +49,7 @@ def week(dice: random.Random) -> dict[str, list[dict[str, Any]]]:
         "critical_paths": _each(
             names[:1], workflow=[f"w{number}" for number in range(WORKFLOWS)], step=range(1, STEPS + 1)
         ),
-        **{name: names for name in ("objectives", "time_split", "recoveries")},
+        **dict.fromkeys(("objectives", "time_split", "recoveries"), names),
         "retry_cost": _each(names, outcome=["failed", "expired"]),
         "tenants": _each(names, tag=["tenant"], tenant=[f"t{number}" for number in range(20)]),
     }
