@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import psycopg
 import pytest
@@ -13,9 +14,13 @@ from django_leasequeue.spark.page import html
 from tests.engine.helpers import make, put
 from tests.spark.conftest import Source
 from tests.spark.helpers import Database, at, event
-from tests.spark.test_pipeline import OLD, rows
 
 pytestmark = pytest.mark.django_db(transaction=True)
+OLD = at(-10 * 365 * 86_400)
+
+
+def rows(lake: Lake, path: str, *names: str) -> list[tuple[Any, ...]]:
+    return [tuple(row) for row in lake.read(path).select(*names).collect()]
 
 
 def test_the_newest_event_is_the_clock_of_all_tables(lake: Lake, source: Source, database: Database) -> None:

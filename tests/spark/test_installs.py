@@ -133,7 +133,7 @@ class Slow(layout.Lake):
         return found
 
 root, format, dsn = sys.argv[1:]
-session = spark.session("begin", master="local[1]", memory="512m")
+session = spark.session("begin", master="local[1]", memory="512m", niceness=0)
 try:
     with layout.only_run(Slow(session, root, format), {"dsn": dsn}):
         print("began")
