@@ -47,15 +47,13 @@ def archive(
     *,
     using: str = "default",
     tell: Callable[[str], None] = lambda line: None,
-    crash: Callable[[str], None] = lambda step: None,
 ) -> list[LakeSlice]:
-    """Archive the closed partitions that are not archived yet, return their slices; ``crash`` runs at each step."""
+    """Archive the closed partitions that are not archived yet, return their slices."""
     made = []
     with connect(using) as connection:
         for low, high in _closed(connection, using):
-            made.append(_one(lake, source, connection, using, (low, high), crash))
+            made.append(_one(lake, source, connection, using, low, high))
             tell(f"events {low} to {high}: {made[-1].rows} rows archived")
-        crash("publish")
         publish(lake, using)
         note_pruned(connection, using)
     return made
@@ -87,27 +85,19 @@ def _closed(connection: psycopg.Connection[Any], using: str) -> list[tuple[int, 
 
 
 def _one(
-    lake: Lake,
-    source: Mapping[str, str],
-    connection: psycopg.Connection[Any],
-    using: str,
-    bounds: tuple[int, int],
-    crash: Callable[[str], None],
+    lake: Lake, source: Mapping[str, str], connection: psycopg.Connection[Any], using: str, low: int, high: int
 ) -> LakeSlice:
     from pyspark.sql import functions as f
 
-    (low, high), manifest = bounds, LakeSlice.objects.using(using)
-    crash("plan")
+    manifest = LakeSlice.objects.using(using)
     attempt = secrets.token_hex(8)
     path = f"archive/events/slice={low:020}/attempt={attempt}"
     plan = {"high": high, "attempt": attempt, "path": path, "planned_at": timezone.now(), "state": "planned"}
     found, _ = manifest.update_or_create(low=low, defaults=plan)
-    crash("write")
     options = {**source, "fromId": str(low), "toId": str(high)}
     events = lake.spark.read.format("leasequeue").options(**options).schema(EVENTS.ddl()).load()
     writer = with_days(events).sortWithinPartitions("id").coalesce(1).write.option("maxRecordsPerFile", ROWS_PER_FILE)
     writer.mode("overwrite").parquet(lake.path(path))
-    crash("verify")
     written = lake.spark.read.parquet(lake.path(path))
     totals = [f.sum(f.col(name).cast("decimal(38,0)")) for name in _SUMMED]
     here = [int(value or 0) for value in written.agg(f.count("id"), *totals).collect()[0]]

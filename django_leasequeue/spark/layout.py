@@ -6,6 +6,7 @@ A path is local, ``s3a://``, ``gs://`` ...: whatever the site's Spark can open.
 from __future__ import annotations
 
 import json
+import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -236,14 +237,19 @@ def _install(lake: Lake, connection: Connection[Any], known: dict[str, str], ado
     here = dict(zip(("system", "database", "schema"), names, strict=True))
     # A role may not be allowed to know the system.
     moved = bool(known) and "" not in (known["system"], here["system"]) and known["system"] != here["system"]
+    others = []
     if (moved and not was_there) or any(known[name] != here[name] for name in ("database", "schema") if known):
-        if adopt:
-            return here
-        had, has = ("database {database}, schema {schema}, system {system}".format(**one) for one in (known, here))
+        others = [known]
+    elif not known:
+        # Two installs may begin a lake at once. Each leaves its claim, then looks: on any storage one sees the other's.
+        lake.put_note(f"claim-{secrets.token_hex(8)}", here)
+        others = [note for name, note in lake.all_notes().items() if name.startswith("claim-") and note != here]
+    if others and not adopt:
+        had, has = ("database {database}, schema {schema}, system {system}".format(**one) for one in (others[0], here))
         raise OtherInstall(
             f"The lake {lake.root} has the events of another install ({had}) than this one ({has}): give each a path of"
-            " its own (--lake). If it is the same install, moved or renamed, and the other one writes no more, run once"
-            " with --adopt."
+            " its own (--lake). If the other one writes no more (this one was moved or renamed, or both began the lake"
+            " at once), run once with --adopt."
         )
     return here
 

@@ -117,12 +117,8 @@ def _fresh(rows: Rows, made: datetime) -> SafeString:
         lag, ago = (lasted(max(each, timedelta())) for each in (run - newest, made - run))
         told += f", {lag} before the lake was brought up to date, which was {ago} before this report"
     late = run is not None and run - newest > advice.LATE
-    why = (
-        "Nothing happened since, or an open transaction holds readers back: leasequeue_lake status tells."
-        if late
-        else ""
-    )
-    quiet = "" if late else "lq-quiet"
+    why = "Nothing happened since, or an open transaction holds readers back (see leasequeue_lake status)."
+    quiet, why = ("", why) if late else ("lq-quiet", "")
     lines = '<p class="{}">{}. {}</p><p class="lq-quiet">Events from {} on. Made {}. All times are UTC.</p>'
     return waiting + format_html(lines, quiet, told, why, when(span["first_at"]), when(made))
 

@@ -224,13 +224,12 @@ def _executor(connection: psycopg.Connection[Any]) -> ConnectionExecutor:
 
 def _usual_payload_bytes() -> int:
     """Return what the host's settings allow a payload, the default where there are none."""
-    with suppress(ImportError):
-        from django.core.exceptions import ImproperlyConfigured
+    from django.core.exceptions import ImproperlyConfigured
 
-        from .. import conf
+    from .. import conf
 
-        with suppress(ImproperlyConfigured):
-            return conf.settings.MAX_PAYLOAD_BYTES
+    with suppress(ImportError, ImproperlyConfigured):
+        return conf.settings.MAX_PAYLOAD_BYTES
     return MAX_PAYLOAD_BYTES
 
 

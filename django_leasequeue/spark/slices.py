@@ -98,12 +98,6 @@ def kept(connection: psycopg.Connection[Any], timeline: int, current: int) -> Po
     return max(START, Point((found[0][1] if found else None) or 0, 0))
 
 
-def was_on(connection: psycopg.Connection[Any], system: str) -> bool:
-    """Return whether the database was on another system before: it was restored or upgraded since."""
-    ((known,),) = fetch(connection, "lake/was_on", system=system)
-    return bool(known)
-
-
 def leaves(connection: psycopg.Connection[Any], relation: str) -> list[Leaf]:
     """Return the tables that hold a relation's rows, in order of their numbers."""
     return [

@@ -116,7 +116,8 @@ class EventStream(DataSourceStreamReader):
     def _until(self, connection: psycopg.Connection[Any], start: Offset) -> slices.Horizon:
         """Return the horizon, after making sure that the offset belongs to this database."""
         until = slices.horizon(connection)
-        if start["system"] != until.system and not slices.was_on(connection, start["system"]):
+        # A database that was restored or upgraded since was on the other system before.
+        if start["system"] != until.system and not fetch(connection, "lake/was_on", system=start["system"])[0][0]:
             raise StreamInterrupted(
                 "This database is not the one that the checkpoint was written with: it has another system identifier,"
                 " and its history (leasequeue_timeline) does not name the checkpoint's. Is the address right? To read"

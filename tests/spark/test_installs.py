@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
+from django.conf import settings
 from pyspark.sql import SparkSession
 
 from django_leasequeue.spark import layout
@@ -14,6 +19,7 @@ from django_leasequeue.spark.layout import Lake
 from django_leasequeue.sql import statement
 from tests.spark.conftest import Source
 from tests.spark.helpers import Database
+from tests.support.temporary_server import TemporaryServer
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -107,3 +113,67 @@ def test_it_stands_in_the_lake(spark: SparkSession, source: Source, options: dic
     lake.put_note("install", known | {"database": "shop"})
     with pytest.raises(layout.OtherInstall):
         use(Lake(spark, lake.root), options)
+
+
+#: One process: it looks for notes, says so, and begins the lake once it is told that the other one has looked as well.
+BEGIN = """
+import sys
+from django_leasequeue import spark
+from django_leasequeue.spark import layout
+
+class Slow(layout.Lake):
+    waits = True
+
+    def all_notes(self):
+        found = super().all_notes()
+        if self.waits:
+            self.waits = False
+            print("looked", flush=True)
+            sys.stdin.readline()
+        return found
+
+root, format, dsn = sys.argv[1:]
+session = spark.session("begin", master="local[1]", memory="512m", niceness=0)
+try:
+    with layout.only_run(Slow(session, root, format), {"dsn": dsn}):
+        print("began")
+except layout.OtherInstall:
+    print("refused")
+"""
+
+
+@pytest.mark.slow  # two JVMs
+def test_of_two_installs_that_begin_a_lake_at_once_at_most_one_has_it(
+    migrated_server: TemporaryServer, test_dsn: str, tmp_path: Path
+) -> None:
+    """Both look before either has written anything: no more than one goes on, and adopting settles it."""
+    command = [sys.executable, "-c", BEGIN, str(tmp_path / "lake"), "parquet"]
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with ExitStack() as stack:
+        both = []
+        for dsn in (test_dsn, migrated_server.url()):
+            process = stack.enter_context(subprocess.Popen([*command, dsn], cwd=settings.BASE_DIR, **pipes))
+            stack.callback(process.kill)
+            both.append(process)
+        assert [process.stdout.readline() for process in both] == ["looked\n"] * 2
+        for process in both:
+            process.stdin.write("go on\n")
+            process.stdin.flush()
+        said = [process.communicate()[0].strip() for process in both]
+    assert said.count("refused") >= 1, said
+    assert set(said) <= {"began", "refused"}
+    notes = {path.name: next(path.glob("part-*")).read_text() for path in (tmp_path / "lake/_notes").iterdir()}
+    owners = {json.loads(note)["system"] for name, note in notes.items() if name == "install"}
+    assert len(owners) == said.count("began")
+
+
+def test_a_claim_of_another_install_is_respected_until_this_one_adopts_the_lake(options: dict[str, str]) -> None:
+    lake = Notes("/srv/lake")
+    claim = {"system": "4711", "database": "shop", "schema": "public"}
+    lake.kept["claim-1"] = claim
+    with pytest.raises(layout.OtherInstall, match="database shop, schema public, system 4711"):
+        use(lake, options)
+    assert "install" not in lake.kept
+    use(lake, options, adopt=True)
+    assert lake.kept["install"] != claim
+    use(lake, options)

@@ -98,9 +98,9 @@ def check_kind(kind: str) -> str:
 
 
 #: What a spreadsheet would take for a formula, or for the end of what stands before one.
-_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")  # noqa: RUF001  (the wide ones count as well)
+FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")  # noqa: RUF001  (the wide ones count as well)
 
 
 def as_text(value: str) -> str:
     """Return the text of a cell, with an apostrophe before a formula so that no spreadsheet runs it."""
-    return f"'{value}" if value.startswith(_FORMULA) else value
+    return f"'{value}" if value.startswith(FORMULA) else value

@@ -23,8 +23,8 @@ from django_leasequeue.spark.layout import Lake
 CONSUMER = "kills"
 #: Events of a batch: few, so that kills meet many of them.
 BATCH = 200
-#: What it prints when it has a session, and when a run broke off.
-BEGINS, BROKE_OFF = "begins", "broke off: "
+#: What it prints when it has a session, when a run broke off, and when it does nothing because this file is there.
+BEGINS, BROKE_OFF, HOLDS, HOLD = "begins", "broke off: ", "holds", "hold"
 JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 #: Where in a commit of a Delta table the driver dies.
 PLACES = ("before", "middle", "after")
@@ -100,6 +100,10 @@ def main(path: str, way: str, format: str, master: str = "local[1]", place: str 
             # PostgreSQL is down, or the disk is full.
             print(f"{BROKE_OFF}{error}".splitlines()[0], flush=True)
             time.sleep(0.2)
+        if Path(HOLD).exists():
+            print(HOLDS, flush=True)
+            while Path(HOLD).exists():
+                time.sleep(0.05)
     session.stop()
 
 
