@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -24,6 +25,7 @@ from django_leasequeue.reaper import status
 from django_leasequeue.worker import JobControl, load_options
 from django_leasequeue.worker.journal import Journal, OrphanRecovery
 from django_leasequeue.worker.link import DatabaseLink
+from django_leasequeue.worker.starts import ALONE
 from tests.support.rows import rows
 from tests.support.waiting import eventually
 from tests.worker.handlers import ScriptHandler, lines
@@ -171,7 +173,9 @@ def test_without_a_process_of_its_own_a_suspect_runs_alone(work: str, in_loop: b
 def test_it_runs_alone_for_a_bounded_time_and_that_is_said(
     work: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("django_leasequeue.worker.starts.ALONE", 1.0)
+    passed = [0.0]
+    clock = SimpleNamespace(monotonic=lambda: time.monotonic() + passed[0])
+    monkeypatch.setattr("django_leasequeue.worker.starts.time", clock)
     monkeypatch.setattr("django_leasequeue.worker.keeper.PRESENCE", 0.1)
     seqs = make_suspects(1, {"do": "wait"}, *({} for _ in range(20)))
     with working(concurrency=2) as threaded:
@@ -186,6 +190,7 @@ def test_it_runs_alone_for_a_bounded_time_and_that_is_said(
         _, figures = threaded.worker.report()
         assert (figures["suspects"], figures["held"]) == (1, 1)
         assert figures["alone_seconds"] > 0
+        passed[0] = ALONE
         eventually(lambda: len(results()) == 20, "the others start beside it after that time")
         assert threaded.worker.report()[1]["alone_seconds"] == 0
         eventually(lambda: not alone())
