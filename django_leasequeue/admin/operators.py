@@ -157,7 +157,8 @@ class ApiKeyAdmin(FramedAdmin[ApiKey]):
     """The page of keys. Nothing here can show a secret that was made before."""
 
     form = ApiKeyForm
-    list_display = ["name", "prefix", "state", "scopes", "topics", "project", "expires_at", "last_used_at"]
+    list_display = ["name", "prefix", "condition", "scopes", "topics", "project", "expires_at", "last_used_at"]
+    condition = staticmethod(column(gettext_lazy("state"), lambda key: _(key.state)))
     list_filter = [("revoked_at", admin.EmptyFieldListFilter)]
     search_fields = ["name", "prefix", "project"]
     readonly_fields = ["prefix", "created_at", "last_used_at", "revoked_at"]

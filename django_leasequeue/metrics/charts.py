@@ -12,8 +12,10 @@ from datetime import datetime
 from functools import partial
 
 from django.utils import timezone
+from django.utils.formats import number_format
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
+from django.utils.translation import gettext as _
 
 #: Colours and dashes that the style sheet knows.
 TONES = 4
@@ -38,20 +40,20 @@ class Series:
 
 
 def figure(value: float | None) -> str:
-    """Return a number as people read it: ``12,345``, ``1.2``, ``0.03``, or a dash."""
+    """Return a number as people read it in their language: ``12,345``, ``1.2``, ``0.03``, or a dash."""
     if value is None:
         return "–"  # noqa: RUF001  (a dash, not a minus)
     if value == int(value) or abs(value) >= 100:
-        return f"{value:,.0f}"
-    return f"{value:.3g}"
+        return number_format(f"{value:.0f}", use_l10n=True, force_grouping=True)
+    return number_format(f"{value:.3g}", use_l10n=True)
 
 
 def short(value: float) -> str:
     """Return a number for an axis: ``1.5k``, ``2M``."""
     for size, mark in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= size:
-            return f"{value / size:.3g}{mark}"
-    return f"{value:.3g}"
+            return number_format(f"{value / size:.3g}", use_l10n=True) + mark
+    return number_format(f"{value:.3g}", use_l10n=True)
 
 
 def ticks(top: float) -> list[float]:
@@ -190,7 +192,7 @@ def drawing(
     """Frame a scrollable drawing; a ``natural`` one has the size of its coordinates, not of the page."""
     return format_html(
         '<figure class="lq-{}" id="{name}-drawn"><div class="lq-scroll" tabindex="0" role="region"'
-        ' aria-label="{title}, drawn"><svg class="lq-svg" viewBox="0 0 {width} {height}"{} role="img" focusable="false"'
+        ' aria-label="{label}"><svg class="lq-svg" viewBox="0 0 {width} {height}"{} role="img" focusable="false"'
         ' aria-labelledby="{name}-title {name}-desc"><title id="{name}-title">{title}</title>'
         '<desc id="{name}-desc">{}</desc>{}</svg></div></figure>',
         "natural" if natural else "chart",
@@ -199,6 +201,7 @@ def drawing(
         drawn,
         name=name,
         title=title,
+        label=_("{title}, drawn").format(title=title),
         width=width,
         height=height,
     )
@@ -244,8 +247,9 @@ def describe(series: Sequence[Series], unit: str) -> str:
         known = [value for value in each.values if value is not None]
         if known:
             newest, most = figure(known[-1]), figure(max(known))
-            parts.append(f"{each.label}: {newest} at the end, at most {most}{unit and ' ' + unit}")
-    return "; ".join(parts) + "." if parts else "No figures."
+            text = _("{line}: {newest} at the end, at most {most} {unit}")
+            parts.append(text.format(line=each.label, newest=newest, most=most, unit=unit).strip())
+    return "; ".join(parts) + "." if parts else _("No figures.")
 
 
 def _axes(times: Sequence[datetime], scale: Sequence[float]) -> SafeString:
@@ -296,10 +300,12 @@ def _table(title: str, times: Sequence[datetime], series: Sequence[Series], unit
         ),
     )
     return format_html(
-        '<details><summary>{title}: as a table</summary><div class="lq-scroll" tabindex="0" role="region"'
-        ' aria-label="{title}: table"><table><caption>{unit}</caption><thead><tr><th scope="col">time</th>{head}</tr>'
+        '<details><summary>{summary}</summary><div class="lq-scroll" tabindex="0" role="region"'
+        ' aria-label="{label}"><table><caption>{unit}</caption><thead><tr><th scope="col">{time}</th>{head}</tr>'
         "</thead><tbody>{rows}</tbody></table></div></details>",
-        title=title,
+        summary=_("{title}: as a table").format(title=title),
+        label=_("{title}: table").format(title=title),
+        time=_("time"),
         unit=unit,
         head=head,
         rows=rows,

@@ -141,8 +141,8 @@ def read_status(using: str, *, project: str = "", size: int = 50, bounds: Bounds
         ]
         problems += [Concern("error", text) for text in recurring_problems(using, bounds)]
         if log.in_default:
-            text = f"{log.in_default} events of the lease log are in its default partition (system check W017)."
-            problems.append(Concern("warning", text))
+            text = _("{number} events of the lease log are in its default partition (system check W017).")
+            problems.append(Concern("warning", text.format(number=log.in_default)))
         of_all = executor.run(of_queues(bounds, MOST))
         problems += of_all
     return ReaperStatus(

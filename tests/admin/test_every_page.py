@@ -204,7 +204,7 @@ def test_an_operation_says_how_far_it_is_and_how_long_it_takes_still(clock: Cloc
     rows(BulkOperation).update(expected=None)
     assert "running unknown" in Page(body(client, "bulkoperation_changelist")).text
     rows(BulkOperation).update(expected=10_000, done=0, conflicts=0, started_at=NOON + timedelta(minutes=1))
-    assert "0 %, time left unknown" in Page(body(client, "bulkoperation_change", made.pk)).text
+    assert "0 % (time left unknown)" in Page(body(client, "bulkoperation_change", made.pk)).text
 
 
 def test_times_of_death_by_button_keep_the_other_filters(clock: Clock, client: Client) -> None:

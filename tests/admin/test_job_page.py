@@ -141,7 +141,7 @@ class TestWhatItSays:
         engine.run(engine.nack([seq], "worker-1"))
         text = shown(client, seq)
         assert "waited 2 s since it was ready; ran 1.5 s; leased 20 s" in text
-        assert "after a wait of 3 s since it was ready; ran for an unknown time" in text
+        assert "waited 3 s since it was ready; ran for an unknown time" in text
 
     def test_an_ended_job_is_shown_from_its_result_or_its_events(self, client: Client) -> None:
         make(result_ttl_ms=60_000)

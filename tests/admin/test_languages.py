@@ -13,7 +13,7 @@ from django.test import Client
 from django_leasequeue import engine
 from django_leasequeue.admin import deadletters
 from django_leasequeue.models import BulkOperation, Limit, Queue, RecurringTask, Worker
-from tests.admin.letters import bury, worker
+from tests.admin.letters import bury, graves, worker
 from tests.admin.pages import admin_url, boss
 from tests.engine.helpers import make, one, put
 from tests.messages import LOCALE
@@ -85,7 +85,7 @@ def english(body: str) -> list[str]:
 
 @pytest.mark.slow  # it asks for every page
 def test_no_page_has_an_english_text(client: Client) -> None:
-    queue = make()
+    queue = graves()
     (dead,) = bury(1, failure=engine.Failure("ValueError", "no such order"), key="k1", tag="t1")
     put(2)
     leased = one()
@@ -124,7 +124,7 @@ def test_no_page_has_an_english_text(client: Client) -> None:
 
 def test_what_is_typed_is_what_the_page_shows(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(deadletters, "TYPED", 1)
-    make()
+    graves()
     bury(3)
     asked: dict[str, Any] = {"action": "discard", "scope": "filter", "filter": "queue=work", "reason": "old"}
     confirm = client.post(admin_url("deadletters_act"), asked)

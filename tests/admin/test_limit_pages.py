@@ -101,7 +101,7 @@ class TestPages:
             who.post(admin_url("limit_changelist"), {"action": "reset", "_selected_action": limit.pk})
         assert Limit.objects.get().pinned
         assert "customer is given back: 1 at a time, the code's values." in post(client, limit.pk, action="reset")
-        assert "customer is the code's already" in post(client, limit.pk, action="reset")
+        assert "customer has the code's values already" in post(client, limit.pk, action="reset")
         assert (Limit.objects.get().concurrency, Limit.objects.get().pinned) == (1, False)
         changed = {
             "concurrency": [1, 3], "rate": [None, 100], "per_ms": [None, 2500], "burst": [0, 7], "fair": [False, True],
@@ -140,7 +140,7 @@ class TestCommand:
         assert (limit.concurrency, limit.rate, limit.per_ms, limit.burst, limit.pinned) == (None, 10, 500, 2, True)
         assert "as it is" in command(*asked)
         assert command("reset", "customer") == "customer is given back: 1 at a time, the code's values.\n"
-        assert "the code's already" in command("reset", "customer")
+        assert "the code's values already" in command("reset", "customer")
         assert command("set", "customer", "--unlimited") == "concurrency: 1 -> null\n"
         assert "customer  everything  operator" in command("list")
         assert [line[:2] for line in lines()] == [(f"{deed}_limit", "command") for deed in ("set", "reset", "set")]
@@ -148,7 +148,7 @@ class TestCommand:
     @pytest.mark.parametrize(("words", "message"), [
         (["set", "customers", "--concurrency", "3"], "There is no limit 'customers'"),
         (["reset", "customers"], "There is no limit 'customers'"),
-        (["reset", "customer", "--project", "acme"], "There is no limit 'customer' in the project 'acme'"),
+        (["reset", "customer", "--project", "acme"], "There is no limit 'acme/customer'"),
         (["set", "customer"], "Say what to limit"),
         (["set", "customer", "--unlimited", "--concurrency", "3"], "Say what to limit"),
         (["set", "customer", "--rate", "3"], "give both rate= and per="),

@@ -96,7 +96,7 @@ class TestMove:
         )  # fmt: skip
         assert command(url) == [
             "Moved 5 jobs into mail; 0 were there already.",
-            "In progress were 1 of them: they are run again.",
+            "1 of them were in progress: they run again.",
             "Left 1 dead jobs in the file.",
         ]
         assert keys() == ["id-4", "id-2", "id-3", "id-5", "id-1"]
@@ -142,7 +142,7 @@ class TestMove:
         before = Path(url).read_bytes()
         assert command(url, "--dry-run") == [
             "would move 2 jobs into mail",
-            "In progress were 1 of them: they are run again.",
+            "1 of them were in progress: they run again.",
         ]
         assert Path(url).read_bytes() == before
         with pytest.raises(QueueNotFound):

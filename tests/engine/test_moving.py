@@ -273,7 +273,7 @@ def test_the_commands_doors_and_pages_reach_both(dead: int) -> None:
     assert set(json.loads(said("leasequeue_verify", "--json"))) == {"default", "far"}
     assert "poor" in (listed := said("leasequeue_queues", "list"))
     assert "near" in listed
-    assert said("runreaper", "--once").count("Done in ") == 2
+    assert said("runreaper", "--once").count("Done: ") == 2
     with override_settings(LEASEQUEUE={**ROUTED, "API": {"ACCESS": "open"}}):
         assert {topic["topic"] for topic in Api().get("topics")["topics"]} == {"near", "poor"}
         zaqar = Client(headers={"client-id": str(uuid4()), "accept": "application/json"})

@@ -14,7 +14,7 @@ from django.core.management.base import CommandError, CommandParser
 from django.db import DatabaseError
 from django.utils import timezone
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_noop
+from django.utils.translation import gettext_noop, override
 
 from django_leasequeue import conf
 from django_leasequeue.exceptions import StorageError
@@ -150,7 +150,8 @@ class Command(LeaseQueueCommand):
         with nullcontext() if without_spark else self._lake(options) as lake:
             read = report.in_directory(options["lake"]) if lake is None else report.by_spark(lake, options["days"])
             waiting = self._waiting(options["using"])
-            page = report.write(*read, options["output"], site=options["site"], waiting=waiting).absolute()
+            with override("en"):  # all of the report is
+                page = report.write(*read, options["output"], site=options["site"], waiting=waiting).absolute()
             self.stdout.write(_("Report: {page}").format(page=page))
             if options["open"] and not webbrowser.open(page.as_uri()):
                 self.stdout.write(_("No browser was found: open the file yourself."))

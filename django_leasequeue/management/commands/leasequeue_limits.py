@@ -97,9 +97,6 @@ class Command(LeaseQueueCommand):
         project, name = options["project"], options["name"]
         found = Limit.objects.using(using).filter(project=project, name=name).first()
         if found is None:
-            text = _(
-                "There is no limit {name!r} in the project {project!r}: the first call that names it makes it; 'list'"
-                " shows those there are."
-            )
-            raise CommandError(text.format(name=name, project=project))
+            text = _("There is no limit {name!r}: the first call that names it makes it; 'list' shows those there are.")
+            raise CommandError(text.format(name=f"{project}/{name}" if project else name))
         return LimitValues.of(found)
