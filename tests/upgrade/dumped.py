@@ -7,19 +7,19 @@ import json
 import re
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 from django_leasequeue.devdb.server import Server
 from tests.support.temporary_server import TemporaryServer
+from tests.support.waiting import eventually
 
 from .versions import HERE, Version
 
 MIGRATE = ("-m", "django", "migrate", "--verbosity", "0")
 #: Settings that an older server does not know, and what the newest pg_dump writes for its psql.
 _NEWER = re.compile(r"^(SET transaction_timeout|\\(un)?restrict).*\n", re.MULTILINE)
-#: Load of the dump: few jobs, so that it is small.
-RATE, SECONDS, PAUSE = 60.0, 8.0, 30.0
+#: Load of the dump: few jobs, so that it is small; and so many are done when it is taken.
+RATE, DONE, PAUSE = 60.0, 300, 30.0
 
 
 def take(server: TemporaryServer, version: Version, into: Path) -> None:
@@ -27,7 +27,9 @@ def take(server: TemporaryServer, version: Version, into: Path) -> None:
     version.run(*MIGRATE)
     version.work(1)
     version.serve(1, RATE, PAUSE)
-    time.sleep(SECONDS)
+    with server.connect() as connection:
+        count = "SELECT count(*) > %s FROM leasequeue_jobresult"
+        eventually(lambda: connection.execute(count, [DONE]).fetchone()[0], "that jobs are done")  # type: ignore[index]
     ledger = version.ledger.read_bytes()
     (into / "database.sql.gz").write_bytes(gzip.compress(_dump(server, "--no-owner").encode(), 9, mtime=0))
     (into / "ledger.gz").write_bytes(gzip.compress(ledger, 9, mtime=0))
@@ -48,7 +50,7 @@ def upgrade(server: TemporaryServer, release: str, directory: Path) -> list[str]
         version.stop()
     finally:
         version.kill()
-    print(f"from the dump: right: {verdict['right']}; wrong: {verdict['wrong']}")
+    print(f"from the dump: right: {verdict['right']}; wrong: {verdict['wrong']}", flush=True)
     wrong = [*verdict["first"], *version.errors()]
     version.ledger.unlink()
     _psql(server, server.conninfo("postgres"), "CREATE DATABASE fresh")
