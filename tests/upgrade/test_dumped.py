@@ -1,4 +1,4 @@
-"""The dump of each release, taken under load, becomes this version's database, and its jobs come to what they should."""
+"""The dump of each release, taken under load, becomes this version's database, and its jobs end as they should."""
 
 from pathlib import Path
 
