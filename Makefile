@@ -4,7 +4,7 @@
 #   DATABASE_URL=  a PostgreSQL of yours; without it the embedded one in .leasequeue/pg
 
 .DEFAULT_GOAL := help
-.PHONY: help test test-all test-browser demo serve docs lint format bench soak soak-sabotage lake-demo messages release clean
+.PHONY: help test test-all test-browser demo serve docs lint format bench soak soak-sabotage test-upgrade lake-demo messages release clean
 
 export PYTHON
 # Where this is set, each of the suite's processes would compile every module anew: a third of the whole time.
@@ -27,6 +27,7 @@ help:  ## list the commands
 	@echo "make bench   the benchmark                      (ARGS='--help' lists its options)"
 	@echo "make soak    work under faults, and the verdict (ARGS='--minutes 5 --seed 7'; --help)"
 	@echo "make soak-sabotage  faults in a copy of our code, each of which the soak has to catch   (ARGS='cancel' for some)"
+	@echo "make test-upgrade  from the previous release and back, under load   (ARGS='--rate 100 --seconds 10')"
 	@echo "make lake-demo  a week of made-up events through Spark, and the report   (EVENTS=1000000)"
 	@echo "make release  check all, build and tag: VERSION=0.1.0 (scripts/release --rehearse 0.1.0 tries it)"
 	@echo "make messages  bring the translations up to date and compile them"
@@ -83,6 +84,9 @@ soak: .venv/.installed-test
 
 soak-sabotage: .venv/.installed-test
 	@$(PY) -m tests.soak.sabotage $(ARGS)
+
+test-upgrade: .venv/.installed-test
+	@$(PY) -m tests.upgrade $(ARGS)
 
 .venv/.installed-spark: .venv/.installed-test
 	@scripts/make-venv .venv test,spark,delta

@@ -11,6 +11,7 @@ MODULES = frozenset(
         "plans/test_leave_turns",
         "plans/test_lake_statements",
         "migrations/test_migrations",
+        "upgrade/test_dumped",
         "models/test_constraints",
         "models/test_job",
         "models/test_json_lookups",

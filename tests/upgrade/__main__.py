@@ -65,7 +65,7 @@ def roll(server: TemporaryServer, release: str, given: argparse.Namespace, direc
     finally:
         old.kill()
         new.kill()
-    print(f"right: {verdict['right']}; wrong: {verdict['wrong']}")
+    print(f"right: {verdict['right']}; wrong: {verdict['wrong']}", flush=True)
     return [*verdict["first"], *old.errors(), *new.errors()]
 
 

@@ -22,6 +22,7 @@ DUE = {
     "slow": ("slow", "completed", lambda number: 2 * number),
     "flaky": ("flaky", "completed", lambda number: 2 * number),
     "doomed": ("doomed", "dead", lambda number: None),
+    "refused": ("refused", "failed", lambda number: None),
     "durable": ("durable", "completed", lambda number: number + 3),
     "chord": ("total", "completed", lambda number: 4 * number),
 }

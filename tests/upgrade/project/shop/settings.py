@@ -2,13 +2,18 @@
 
 import os
 
+import django
+
 from django_leasequeue.devdb import database_from_url
 
 SECRET_KEY = "upgrades"
-USE_TZ = True
+TIME_ZONE, USE_TZ = "UTC", True
 INSTALLED_APPS = [
     "django.contrib.contenttypes", "django.contrib.auth", "django.contrib.postgres", "pgtrigger", "django_leasequeue",
+    "shop",
 ]  # fmt: skip
+if django.VERSION < (6, 0):
+    INSTALLED_APPS.append("django_tasks")
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 DATABASES = {"default": database_from_url(os.environ["DATABASE_URL"])}
 TASKS = {"default": {"BACKEND": "django_leasequeue.tasks.LeaseQueueBackend", "QUEUES": ["default"]}}

@@ -1,6 +1,7 @@
 """Tasks of every kind that may begin on one version and end on the other."""
 
 import time
+from typing import Any
 
 from django_leasequeue.tasks import FailForGood, current, task
 
@@ -17,16 +18,22 @@ def slow(number: int) -> int:
     return 2 * number
 
 
-@task
-def flaky(number: int) -> int:
+@task(takes_context=True)
+def flaky(context: Any, number: int) -> int:
     """Fails the first time."""
-    if current().deliveries == 1:
+    if context.attempt == 1:
         raise ValueError("meant to fail once")
     return 2 * number
 
 
 @task
 def doomed(number: int) -> int:
+    """Has no attempts left in the end."""
+    raise ValueError("meant to fail")
+
+
+@task
+def refused(number: int) -> int:
     raise FailForGood("meant to fail")
 
 

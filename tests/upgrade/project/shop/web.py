@@ -20,7 +20,7 @@ import django
 #: Seconds between batches, and between looks.
 TICK, LOOK = 0.05, 0.5
 #: One in so many ticks has a job of this kind.
-KINDS = {"single": 1, "slow": 20, "flaky": 5, "doomed": 10, "durable": 5, "chord": 10}
+KINDS = {"single": 1, "slow": 20, "flaky": 5, "doomed": 10, "refused": 10, "durable": 5, "chord": 10}
 OPEN = 300
 
 
