@@ -119,7 +119,7 @@ def test_no_page_has_an_english_text(client: Client) -> None:
         assert '<html lang="de"' in body, (name, query, answer.status_code)
         if texts := english(body):
             found[name, *query.values()] = texts
-    assert found == {}
+    assert not found, found
 
 
 def test_what_is_typed_is_what_the_page_shows(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:

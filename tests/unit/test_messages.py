@@ -12,8 +12,8 @@ from tests.messages import LOCALE, MARKS, PACKAGE, found
 
 PYTHON = [
     *PACKAGE.glob("admin/*.py"), *PACKAGE.glob("management/**/*.py"), *PACKAGE.glob("templatetags/*.py"),
-    PACKAGE / "apps.py", PACKAGE / "engine/flow/figures.py", PACKAGE / "reaper/concerns.py", PACKAGE / "reaper/status.py",
-    PACKAGE / "tasks/progress.py", PACKAGE / "metrics/charts.py",
+    PACKAGE / "apps.py", PACKAGE / "engine/flow/figures.py", PACKAGE / "reaper/concerns.py",
+    PACKAGE / "reaper/status.py", PACKAGE / "tasks/progress.py", PACKAGE / "metrics/charts.py",
 ]  # fmt: skip
 TEMPLATES = sorted(PACKAGE.glob("templates/**/*.html"))
 CATALOGUES = sorted(LOCALE.glob("*/LC_MESSAGES/django.po"))
