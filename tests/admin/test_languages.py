@@ -46,7 +46,8 @@ class Texts(HTMLParser):
         self.feed(body)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if tag in ("code", "script", "style", "pre", "textarea", "datalist"):
+        raw = ("id", "queue-raw") in attrs  # options as the API names them
+        if raw or tag in ("code", "script", "style", "pre", "textarea", "datalist"):
             self.skipped.append(tag)
         self.found += [
             value for name, value in attrs if name in ("aria-label", "title", "placeholder", "data-label") and value
