@@ -127,7 +127,9 @@ class ApiKeyForm(forms.ModelForm):
     """The form of a key: its name, rights, project, rate and expiry."""
 
     scopes = forms.MultipleChoiceField(
-        choices=ApiScope.choices, widget=forms.CheckboxSelectMultiple, initial=[ApiScope.READ, ApiScope.WRITE]
+        choices=[(value, gettext_lazy(label)) for value, label in ApiScope.choices],
+        widget=forms.CheckboxSelectMultiple,
+        initial=[ApiScope.READ, ApiScope.WRITE],
     )
     topics = SimpleArrayField(
         forms.CharField(max_length=255),

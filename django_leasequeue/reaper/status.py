@@ -6,6 +6,8 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
+from django.utils.translation import gettext as _
+
 from .. import engine
 from ..engine import ConnectionExecutor, partitions
 from ..engine.epoch import above_horizon
@@ -116,7 +118,7 @@ def read_status(using: str, *, project: str = "", size: int = 50, bounds: Bounds
     """Read the status of a database, at most ``size`` lines of each list; problems are those of all projects."""
     with connect(using) as connection:
         executor = ConnectionExecutor(connection)
-        ((version, oldest, pid, application, job_bytes, _),) = executor.fetch("server_status", {})
+        ((version, oldest, pid, application, job_bytes, _above),) = executor.fetch("server_status", {})
         leader = Leader.of(executor.fetch("reaper_look", {}))
         above = executor.run(above_horizon())
         lines = executor.run(engine.list_queues(project=project, size=size))

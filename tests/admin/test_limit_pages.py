@@ -100,7 +100,7 @@ class TestPages:
         for who in (viewer, signed_in("view_limit", "change_limit", name="strict", enforce_csrf_checks=True)):
             who.post(admin_url("limit_changelist"), {"action": "reset", "_selected_action": limit.pk})
         assert Limit.objects.get().pinned
-        assert "customer is given back: 1 at a time, the code's values." in post(client, limit.pk, action="reset")
+        assert "The limit customer is given back: 1 at a time, the code's values." in post(client, limit.pk, action="reset")
         assert "customer has the code's values already" in post(client, limit.pk, action="reset")
         assert (Limit.objects.get().concurrency, Limit.objects.get().pinned) == (1, False)
         changed = {
@@ -139,7 +139,7 @@ class TestCommand:
         limit = Limit.objects.get(project="")
         assert (limit.concurrency, limit.rate, limit.per_ms, limit.burst, limit.pinned) == (None, 10, 500, 2, True)
         assert "as it is" in command(*asked)
-        assert command("reset", "customer") == "customer is given back: 1 at a time, the code's values.\n"
+        assert command("reset", "customer") == "The limit customer is given back: 1 at a time, the code's values.\n"
         assert "the code's values already" in command("reset", "customer")
         assert command("set", "customer", "--unlimited") == "concurrency: 1 -> null\n"
         assert "customer  everything  operator" in command("list")

@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import django
 import polib
 import pytest
 
@@ -12,8 +13,8 @@ from tests.messages import LOCALE, MARKS, PACKAGE, found
 
 PYTHON = [
     *PACKAGE.glob("admin/*.py"), *PACKAGE.glob("management/**/*.py"), *PACKAGE.glob("templatetags/*.py"),
-    PACKAGE / "apps.py", PACKAGE / "engine/flow/figures.py", PACKAGE / "reaper/concerns.py", PACKAGE / "reaper/status.py",
-    PACKAGE / "tasks/progress.py", PACKAGE / "metrics/charts.py",
+    PACKAGE / "apps.py", PACKAGE / "engine/flow/figures.py", PACKAGE / "reaper/concerns.py",
+    PACKAGE / "reaper/status.py", PACKAGE / "tasks/progress.py", PACKAGE / "metrics/charts.py",
 ]  # fmt: skip
 TEMPLATES = sorted(PACKAGE.glob("templates/**/*.html"))
 CATALOGUES = sorted(LOCALE.glob("*/LC_MESSAGES/django.po"))
@@ -150,3 +151,13 @@ def test_translations_have_the_placeholders_of_their_texts(path: Path) -> None:
     for entry in polib.pofile(str(path)):
         for text in entry.msgstr_plural.values() if entry.msgid_plural else [entry.msgstr]:
             assert names(text) == names(entry.msgid_plural or entry.msgid), entry.msgid
+
+
+@pytest.mark.parametrize("path", CATALOGUES, ids=lambda path: path.parts[-3])
+def test_what_django_translates_stays_as_django_has_it(path: Path) -> None:
+    """Of one text in two apps the first one's translation counts, on all pages."""
+    catalogue = polib.pofile(str(path))
+    for theirs in Path(django.__file__).parent.glob(f"c*/**/locale/{path.parts[-3]}/LC_MESSAGES/django.po"):
+        for entry in polib.pofile(str(theirs)):
+            ours = None if entry.msgctxt else catalogue.find(entry.msgid)
+            assert ours is None or ours.msgstr == entry.msgstr, entry.msgid

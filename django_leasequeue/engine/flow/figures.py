@@ -86,9 +86,9 @@ def allows(values: LimitValues) -> str:
 
 def given_back(name: str, limit: GivenBack) -> str:
     """Describe the outcome of returning a limit to the code."""
-    text = _("{limit} is given back: {values}, until the code names it and sets other values.")
+    text = _("The limit {limit} is given back: {values}, until the code names it and sets other values.")
     if limit.named:
-        text = _("{limit} is given back: {values}, the code's values.")
+        text = _("The limit {limit} is given back: {values}, the code's values.")
     return text.format(limit=name, values=allows(LimitValues.of(limit)))
 
 
