@@ -79,7 +79,7 @@ class ApiOptions:
     #: Streams (work, watch) of one server process. A key gets a new one while it has fewer than are free.
     MAX_STREAMS: Annotated[int, Range(0)] = 2_000
     #: Bytes that may wait for the clients of all streams of one server process.
-    MAX_STREAM_BYTES: Annotated[int, Range(1_048_576)] = 33_554_432
+    MAX_STREAM_BYTES: Annotated[int, Range(1_048_576)] = 8_388_608
     #: Seconds after which a stream is cut off whose client takes nothing.
     SLOW_STREAM_SECONDS: Annotated[float, Range(1, 86_400)] = 30.0
     #: Topics of one watch.

@@ -18,7 +18,7 @@ from ..conf import process
 from .errors import logger
 
 #: Bytes that are read for a stream at once (one record may have more), and that are sent as one piece.
-STREAM_BYTES, PIECE_BYTES = 65_536, 16_384
+STREAM_BYTES, PIECE_BYTES = 65_536, 8_192
 #: Seconds without progress after which a client is cut off while others wait for memory; between two looks.
 STUCK, LOOK = 1.0, 1.0
 

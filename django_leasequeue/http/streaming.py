@@ -66,10 +66,19 @@ _open_streams: defaultdict[str, set[Stream]] = defaultdict(set)
 _background: set[asyncio.Task[Any]] = set()
 
 
+#: What every event ends with.
+END = b"\n\n"
+
+
+def head(event: str, frame_id: str | None = None) -> bytes:
+    """Return the beginning of one event, up to its data."""
+    mark = b"" if frame_id is None else b"id: %b\n" % frame_id.encode()
+    return b"%bevent: %b\ndata: " % (mark, event.encode())
+
+
 def frame(event: str, data: Any, frame_id: str | None = None) -> bytes:
     """Return one event."""
-    mark = b"" if frame_id is None else b"id: %b\n" % frame_id.encode()
-    return b"%bevent: %b\ndata: %b\n\n" % (mark, event.encode(), payload.dumps(data))
+    return b"%b%b%b" % (head(event, frame_id), payload.dumps(data), END)
 
 
 async def within(seconds: float, waiting: Awaitable[Any]) -> bool:
@@ -158,7 +167,7 @@ class Stream:
         self._ended = False
         self._sender: asyncio.Task[Any] | None = None
         self._transport: asyncio.Transport | None = None
-        #: Bytes of frames that the client has not taken, and of those that are under way.
+        #: Bytes that the client has not taken, as if none were shared, and of those that are under way.
         self._size = self._sending = 0
         self.backlog = backlogs.get()
         self.sending_since: float | None = None
@@ -170,11 +179,13 @@ class Stream:
         """Whether the client has taken everything and waits: only then it is worth to get more for it."""
         return self.waiting and not self._frames and not self._ended and self not in self.backlog.refused
 
-    def push(self, data: bytes) -> None:
+    def push(self, *parts: bytes) -> None:
+        """Send a frame, which may come in parts: streams share what is the same for all of them."""
         if not self._ended:
-            self._frames.append(data)
-            self._size += len(data)
-            self.backlog.bytes += len(data)
+            size = sum(map(len, parts))
+            self._frames.extend(parts)
+            self._size += size
+            self.backlog.bytes += size
             self._wake.set()
 
     def end(self, data: bytes | None = None) -> None:

@@ -16,10 +16,11 @@ from ...engine.outage import passes
 from ...engine.topics.log import MAX_TIMELINE, LogPage, TopicRecord, read, sealer
 from ...exceptions import LogTruncated, QueueNotFound
 from ...notify import JOBS, Subscription, Watch, get_listener
-from ..access import Access
+from .. import payload
+from ..access import PAYLOADS, Access
 from ..backlog import STREAM_BYTES
 from ..errors import logger
-from ..streaming import Stream, frame, in_background, outage, within
+from ..streaming import END, Stream, frame, head, in_background, outage, within
 from ..views import RequestRunner
 from .base import record, tombstone
 from .reading import seal_watcher
@@ -32,7 +33,24 @@ RETRY = 0.5
 #: In a frame's id: a topic that is gone.
 GONE = "-"
 
-_reads: process.PerLoop[dict[tuple[Any, ...], asyncio.Task[LogPage]]] = process.PerLoop(dict)
+
+class SharedPage:
+    """A page of a topic and the JSON of its records, which is written once for all readers that have the page."""
+
+    def __init__(self, topic: str, page: LogPage) -> None:
+        self.page = page
+        self._topic = topic
+        self._texts: dict[tuple[int, bool], bytes] = {}
+
+    def text(self, row: TopicRecord, access: Access) -> bytes:
+        """Return the JSON of a record as a caller may see it."""
+        place = (row.seq, PAYLOADS in access.scopes)
+        if place not in self._texts:
+            self._texts[place] = payload.dumps({"topic": self._topic, **record(row, self._topic, access)})
+        return self._texts[place]
+
+
+_reads: process.PerLoop[dict[tuple[Any, ...], asyncio.Task[SharedPage]]] = process.PerLoop(dict)
 
 
 class Position(NamedTuple):
@@ -65,7 +83,7 @@ def decode_id(frame_id: str, topics: Mapping[str, int]) -> dict[str, Position]:
     return dict(zip(sorted(topics), positions, strict=True))
 
 
-async def shared_read(runner: RequestRunner, project: str, topic: str, position: Position, reset: bool) -> LogPage:
+async def shared_read(runner: RequestRunner, project: str, topic: str, position: Position, reset: bool) -> SharedPage:
     """Read a page; readers that stand at the same place share one statement."""
     running = _reads.get()
     place = (runner.using, project, topic, position, reset)
@@ -76,9 +94,13 @@ async def shared_read(runner: RequestRunner, project: str, topic: str, position:
             topic, project=project, after=after, size=PAGE, timeline=timeline, reset=reset, seals=seals,
             most_bytes=STREAM_BYTES,
         )  # fmt: skip
-        task = running[place] = in_background(runner.run(operation))
 
-        def done(task: asyncio.Task[LogPage]) -> None:
+        async def shared() -> SharedPage:
+            return SharedPage(topic, await runner.run(operation))
+
+        task = running[place] = in_background(shared())
+
+        def done(task: asyncio.Task[SharedPage]) -> None:
             running.pop(place, None)
             if not task.cancelled():
                 task.exception()  # raised in those that still wait; not an unretrieved one
@@ -187,19 +209,20 @@ class WatchStream(Stream):
                 self._fresh.add(topic)
                 return
             try:
-                page = await shared_read(self._runners[topic], self._project, topic, position, self._reset)
+                shared = await shared_read(self._runners[topic], self._project, topic, position, self._reset)
             except QueueNotFound:
                 self._gone(topic)
                 return
-            size = sum(map(_size, page.records))
+            size = sum(map(_size, shared.page.records))
             if size > self._room and not self.backlog.fits(size, self._room):
                 self._room = size
                 self._fresh.add(topic)
                 return
             self._room = STREAM_BYTES
-            await self._show(topic, page)
+            await self._show(topic, shared)
 
-    async def _show(self, topic: str, page: LogPage) -> None:
+    async def _show(self, topic: str, shared: SharedPage) -> None:
+        page = shared.page
         if self._ids.setdefault(topic, page.queue_id) != page.queue_id:
             self._gone(topic)  # and made anew: another topic of that name
             return
@@ -207,7 +230,7 @@ class WatchStream(Stream):
             self._positions[topic] = Position(page.reset_to, page.timeline)
             self._told.discard(topic)
             self._send("reset", {"topic": topic, "next_from_seq": page.reset_to, "timeline": page.timeline})
-        self._tell(topic, page)
+        self._tell(topic, shared)
         if page.more:
             self._fresh.add(topic)
         elif topic not in self._watches:
@@ -218,7 +241,9 @@ class WatchStream(Stream):
             self._told.add(topic)
             self._send("caught-up", {"topic": topic, "head_seq": page.head_seq, "next_from_seq": page.cursor})
 
-    def _tell(self, topic: str, page: LogPage) -> None:
+    def _tell(self, topic: str, shared: SharedPage) -> None:
+        page = shared.page
+
         def move(seq: int) -> None:
             self._positions[topic] = Position(max(self._positions[topic].seq or 0, seq), page.timeline)
 
@@ -228,7 +253,7 @@ class WatchStream(Stream):
             self._send("tombstone", {"topic": topic, **tombstone(page.gap)})
         for row in page.records:
             move(row.seq)
-            self._send("record", {"topic": topic, **record(row, topic, self._access)})
+            self.push(head("record", encode_id(self._positions)), shared.text(row, self._access), END)
         if page.records or page.gap is not None:
             self._told.discard(topic)
         move(page.cursor)
