@@ -60,7 +60,7 @@ def furnish_longest() -> list[str]:
     task = rows(RecurringTask).create(
         name=LONG[:128], task=TASK, schedule="@hourly", queue_name=LONG, last_error=LONG, args=[LONG]
     )
-    key = rows(ApiKey).create(name=LONG[:128], topics=[LONG], project=LONG, created_at=at)
+    key = rows(ApiKey).create(name=LONG[:128], prefix="longest", topics=[LONG], project=LONG, created_at=at)
     operation = rows(BulkOperation).create(
         kind="redrive", state="failed", queue=LONG, target=LONG, reason=LONG, username=LONG, error=LONG, frozen_at=at,
         created_at=at, expected=9, done=2, conflicts=1, conflict_counts={LONG: 1}, conflict_sample=[[dead, LONG]],

@@ -9,6 +9,7 @@ from django.test import Client
 from django.urls import reverse
 
 from django_leasequeue import engine
+from django_leasequeue.engine.jobs.pausing import pause_task
 from django_leasequeue.models import ApiKey, BulkOperation, Limit, RecurringTask
 from tests.admin.letters import bury, graves, worker
 from tests.admin.pages import admin_url
@@ -40,6 +41,7 @@ def furnish() -> list[PageOfHost]:
     engine.run(engine.set_limits([engine.LimitValues("gateway", concurrency=1)]))
     task = rows(RecurringTask).create(name="hourly", task="tests.hosts.tasks.add", schedule="@hourly", args=[1, 2])
     key = rows(ApiKey).create(name="partner", created_at=at)
+    engine.run(pause_task("shop.tasks.charge", by="oncall"))
     sample()
     triage = ('value="retry"', 'value="redrive"', 'value="discard"', "Export")
     actions, refreshing = ('name="action"',), ("data-lq-pause",)
@@ -71,7 +73,17 @@ def furnish() -> list[PageOfHost]:
         ("apikey_add", [], ('name="_save"',)),
         ("apikey_change", [key.pk], ('name="_save"',)),
     ]
-    return [(name, admin_url(name, *args), wanted) for name, args, wanted in found]
+    with_query: list[tuple[str, dict[str, Any], Wanted]] = [
+        ("task", {"name": "shop.tasks.charge"}, ("task-resume",)),
+        *(
+            ("job_changelist", {"queue": queue, "state": each}, ("Show",))
+            for each in ("ready", "leased", "dead", "any")
+        ),
+    ]
+    return [
+        *((name, admin_url(name, *args), wanted) for name, args, wanted in found),
+        *((name, admin_url(name, **query), wanted) for name, query, wanted in with_query),
+    ]
 
 
 def _navigation(html: str) -> Iterator[str]:
