@@ -27,6 +27,7 @@ from django_leasequeue.conf.queue_options import OPTIONS
 from django_leasequeue.engine.queues.presets import PRESETS
 from django_leasequeue.enums import EventKind
 from django_leasequeue.management.commands.runworker import Command
+from django_leasequeue.models import ApiScope
 from django_leasequeue.queue.enqueue import JobOptions
 from django_leasequeue.queue.function_handler import Execution
 from django_leasequeue.queue.outcomes import Finished, JobStatus, Receipt
@@ -305,6 +306,14 @@ def test_links_lead_somewhere(page: str) -> None:
             headings = re.findall(r"^#+ (.+)$", found.read_text(encoding="utf-8"), flags=re.MULTILINE)
             anchors = {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
             assert anchor in anchors, f"{page} leads to {target}"
+
+
+def test_security_says_how_to_report_and_what_each_scope_and_right_opens() -> None:
+    text = (DOCS.parent / "SECURITY.md").read_text(encoding="utf-8")
+    _, report, promised, key, role, *_ = re.split(r"^## ", text, flags=re.MULTILINE)
+    assert "Report a vulnerability" in report and promised.startswith("What is promised")  # noqa: PT018
+    assert [scope for scope in ApiScope.values if f"| `{scope}`" not in key] == []
+    assert [right for right in ("SELECT", "INSERT", "UPDATE", "DELETE") if f"`{right}`" not in role] == []
 
 
 def test_containers_and_probes_agree() -> None:
