@@ -49,7 +49,8 @@ class Version:
         self.name, self._directory = name, directory
         path = [str(PROJECT)] if name != "head" else [str(PROJECT), str(BASE_DIR)]
         self._environment = {
-            **{name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
+            # Compiled once, not by each process.
+            **{name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"},
             "DATABASE_URL": url,
             "DJANGO_SETTINGS_MODULE": "shop.settings",
             "PYTHONPATH": os.pathsep.join(path),
@@ -81,7 +82,7 @@ class Version:
         """Start a web process, and wait until its first jobs are enqueued."""
         before = self.written()
         self.start("web", "-m", "shop.web", str(self.ledger), str(first), str(rate), str(pause))
-        eventually(lambda: self._lives("web") and self.written() > before, "that jobs are enqueued")
+        eventually(lambda: self._lives("web") and self.written() > before, "that jobs are enqueued", 300)
 
     def written(self) -> int:
         """Return how many bytes its web processes have written."""

@@ -36,12 +36,12 @@ def entries(ledgers: list[str]) -> Iterator[list[Any]]:
                 yield json.loads(line)
 
 
-def wait(promised: list[list[Any]]) -> None:
+def wait(written: list[list[Any]]) -> None:
     """Emit the events that jobs wait for, and wait for their end."""
     from django_leasequeue.models import Job
     from django_leasequeue.tasks import emit
 
-    for kind, number, _ in promised:
+    for kind, number, _ in written:
         if kind == "durable":
             emit(f"event {number}", 1)
     ended, since = -1, time.monotonic()
@@ -67,21 +67,28 @@ def found() -> dict[tuple[str, Any], tuple[str, Any]]:
     return became
 
 
-def main(ledgers: list[str]) -> int:
-    django.setup()
-    written = list(entries(ledgers))
-    promised = [entry for entry in written if entry[0] != "error"]
-    wrong = [f"a caller saw an error in {what}: {text}" for kind, what, text in written if kind == "error"]
-    wait(promised)
-    became, right = found(), Counter[str]()
-    for kind, number, id in promised:
+def compare(written: list[list[Any]], became: dict[tuple[str, Any], tuple[str, Any]]) -> tuple[Counter[str], list[str]]:
+    """Return how many jobs of each kind came to what they should, and what is wrong."""
+    right, wrong = Counter[str](), []
+    for kind, number, text in written:
+        if kind == "error":
+            wrong.append(f"a caller saw an error in {number}: {text}")
+            continue
         task, state, result = DUE[kind]
         due = (state, result(number))
         got = became.get((task, due[1] if kind == "chord" else number))
         if got == due:
             right[kind] += 1
         else:
-            wrong.append(f"{kind} {number} ({id}): it should be {due}, and is {got or 'lost'}")
+            wrong.append(f"{kind} {number} ({text}): it should be {due}, and is {got or 'lost'}")
+    return right, wrong
+
+
+def main(ledgers: list[str]) -> int:
+    django.setup()
+    written = list(entries(ledgers))
+    wait(written)
+    right, wrong = compare(written, found())
     print(json.dumps({"right": right, "wrong": len(wrong), "first": wrong[:20]}))
     return bool(wrong)
 

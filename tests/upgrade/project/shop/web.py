@@ -19,9 +19,8 @@ import django
 
 #: Seconds between batches, and between looks.
 TICK, LOOK = 0.05, 0.5
-#: One in so many ticks has a job of this kind.
-KINDS = {"single": 1, "slow": 20, "flaky": 5, "doomed": 10, "refused": 10, "durable": 5, "chord": 10}
-OPEN = 300
+#: One in so many ticks has a job of this kind, if the rate allows one more: rare ones first.
+KINDS = {"chord": 10, "doomed": 10, "refused": 10, "slow": 20, "durable": 5, "flaky": 5, "single": 1}
 
 
 class Web:
