@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+import psycopg.sql
 import pytest
 from django.conf import settings
 from pyspark.sql import SparkSession
@@ -144,14 +145,19 @@ except layout.OtherInstall:
 
 @pytest.mark.slow  # two JVMs
 def test_of_two_installs_that_begin_a_lake_at_once_at_most_one_has_it(
-    migrated_server: TemporaryServer, test_dsn: str, tmp_path: Path
+    migrated_server: TemporaryServer, tmp_path: Path
 ) -> None:
     """Both look before either has written anything: no more than one goes on, and adopting settles it."""
+    mine = psycopg.conninfo.make_conninfo(migrated_server.url())
+    service, another = (psycopg.conninfo.make_conninfo(mine, dbname=name) for name in ("postgres", "another"))
+    with psycopg.connect(service, autocommit=True) as connection:
+        template = psycopg.sql.Identifier(str(psycopg.conninfo.conninfo_to_dict(mine)["dbname"]))
+        connection.execute(psycopg.sql.SQL("CREATE DATABASE another TEMPLATE {}").format(template))
     command = [sys.executable, "-c", BEGIN, str(tmp_path / "lake"), "parquet"]
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     with ExitStack() as stack:
         both = []
-        for dsn in (test_dsn, migrated_server.url()):
+        for dsn in (mine, another):
             process = stack.enter_context(subprocess.Popen([*command, dsn], cwd=settings.BASE_DIR, **pipes))
             stack.callback(process.kill)
             both.append(process)
@@ -163,7 +169,7 @@ def test_of_two_installs_that_begin_a_lake_at_once_at_most_one_has_it(
     assert said.count("refused") >= 1, said
     assert set(said) <= {"began", "refused"}
     notes = {path.name: next(path.glob("part-*")).read_text() for path in (tmp_path / "lake/_notes").iterdir()}
-    owners = {json.loads(note)["system"] for name, note in notes.items() if name == "install"}
+    owners = {json.loads(note)["database"] for name, note in notes.items() if name == "install"}
     assert len(owners) == said.count("began")
 
 

@@ -26,7 +26,7 @@ from tests.support.temporary_server import TemporaryServer
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.release,
-    pytest.mark.timeout(3_600),
+    pytest.mark.timeout(1_800),
     pytest.mark.skipif(not LIMITS, reason="pyspark 4.1 asks for the end otherwise"),
 ]
 
