@@ -100,7 +100,9 @@ class TestPages:
         for who in (viewer, signed_in("view_limit", "change_limit", name="strict", enforce_csrf_checks=True)):
             who.post(admin_url("limit_changelist"), {"action": "reset", "_selected_action": limit.pk})
         assert Limit.objects.get().pinned
-        assert "The limit customer is given back: 1 at a time, the code's values." in post(client, limit.pk, action="reset")
+        assert "The limit customer is given back: 1 at a time, the code's values." in post(
+            client, limit.pk, action="reset"
+        )
         assert "customer has the code's values already" in post(client, limit.pk, action="reset")
         assert (Limit.objects.get().concurrency, Limit.objects.get().pinned) == (1, False)
         changed = {
