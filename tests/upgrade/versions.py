@@ -120,8 +120,8 @@ class Version:
     def errors(self) -> list[str]:
         """The lines of its logs that report an error."""
         return [
-            f"{log.name}: {line.rstrip()}"
+            f"{log.name}: {line}"
             for log in self._directory.glob(f"{self.name}-*.log")
-            for line in log.open(encoding="utf-8", errors="replace")
+            for line in log.read_text(encoding="utf-8", errors="replace").splitlines()
             if ERROR.search(line)
         ]

@@ -72,7 +72,7 @@ def compare(written: list[list[Any]], became: dict[tuple[str, Any], tuple[str, A
     right, wrong = Counter[str](), []
     for kind, number, text in written:
         if kind == "error":
-            wrong.append(f"a caller saw an error in {number}: {text}")
+            wrong.append(f"a caller saw an error in {number}: {text[-600:]}")
             continue
         task, state, result = DUE[kind]
         due = (state, result(number))
