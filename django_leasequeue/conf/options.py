@@ -283,7 +283,7 @@ class Settings:
     CONTEXT: ContextOptions = ContextOptions()
     #: Bytes of one payload (data, meta and body together) and of one result.
     MAX_PAYLOAD_BYTES: Count = 1_048_576
-    MAX_RESULT_BYTES: Count = 8_388_608
+    MAX_RESULT_BYTES: Count = 16_777_216
     #: Storage of larger ones.
     LARGE: LargeOptions = LargeOptions()
     #: Jobs of one enqueue call.

@@ -395,7 +395,7 @@ def test_the_command_rotates_and_revokes_keys(key: KeyMaker) -> None:
 
 
 @pytest.mark.parametrize(("words", "says"), [
-    (["create", "x", "--scopes", "read,fly"], "fly"), (["create", "x", "--scopes", ""], "nothing"),
+    (["create", "x", "--scopes", "read,fly"], "fly"), (["create", "x", "--scopes", ""], "it is ''"),
     (["create", "x", "--days", "0"], "days"), (["create", "x" * 200], "128"), (["revoke", "nope"], "nope"),
     (["rotate", "nope"], "nope"),
 ])  # fmt: skip
