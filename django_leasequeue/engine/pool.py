@@ -60,8 +60,9 @@ def known_to_libpq(params: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in params.items() if name in names}
 
 
-#: Our connections that are not garbage yet.
+#: Our connections that are not garbage yet, and the sockets of those that are being opened.
 _ours: WeakSet[psycopg.Connection[Any] | psycopg.AsyncConnection[Any]] = WeakSet()
+_opening: set[int] = set()
 
 
 def let_go(connection: Any) -> None:
@@ -73,6 +74,9 @@ def let_go(connection: Any) -> None:
 def _let_all_go() -> None:
     for connection in list(_ours):
         let_go(connection)
+    for descriptor in _opening:
+        process.let_go(descriptor)
+    _opening.clear()
 
 
 process.in_forked_child(_let_all_go)
@@ -91,6 +95,10 @@ class Connection(psycopg.Connection[Any]):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         _ours.add(self)
+
+    @classmethod
+    def _connect_gen(cls, *args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
+        return _noted(super()._connect_gen(*args, **kwargs))
 
     def wait(self, gen: Generator[Any, Any, T], *args: Any, **kwargs: Any) -> T:
         if self.patience is None:
@@ -111,6 +119,10 @@ class AsyncConnection(psycopg.AsyncConnection[Any]):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         _ours.add(self)
+
+    @classmethod
+    def _connect_gen(cls, *args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
+        return _noted(super()._connect_gen(*args, **kwargs))
 
     async def wait(self, gen: Generator[Any, Any, T], *args: Any, **kwargs: Any) -> T:
         patience = conf.settings.STATEMENT_TIMEOUT
@@ -168,6 +180,25 @@ def _limited(gen: Generator[Any, Any, T], seconds: float) -> Generator[Any, Any,
     except StopIteration as stop:
         value: T = stop.value
         return value
+
+
+def _noted(gen: Generator[Any, Any, T]) -> Generator[Any, Any, T]:
+    """Pass on a generator that connects; a child that is forked meanwhile gives up its socket, too."""
+    descriptor = -1
+    try:
+        wanted = next(gen)
+        while True:
+            if wanted[0] != descriptor:  # another address of the host
+                _opening.discard(descriptor)
+                descriptor = wanted[0]
+                _opening.add(descriptor)
+            wanted = gen.send((yield wanted))
+    except StopIteration as stop:
+        value: T = stop.value
+        return value
+    finally:
+        _opening.discard(descriptor)
+        gen.close()
 
 
 def prepares(using: str) -> bool:

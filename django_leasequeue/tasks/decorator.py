@@ -140,8 +140,8 @@ def task(
         tags: names and values to find its jobs by, at most 16; what a job enqueues while it runs inherits them.
         ignore_result: what it returns is not kept, and need not be JSON: its value is ``None``, for the next step, too.
         schedulable: users of the admin who are no superusers may schedule it, see ``RecurringTask``.
-        on_success: a function, also a coroutine function, that the worker calls with the task's result when its success
-            is stored. It runs at most once, like a receiver of a signal; its own error is logged and changes nothing.
+        on_success: a plain function that the worker calls with the task's result when its success is stored. It runs at
+            most once, like a receiver of a signal; its own error is logged and changes nothing.
         on_failure: the same once the task has failed for good, or is dead.
 
     Raises:

@@ -12,16 +12,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from inspect import iscoroutinefunction
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from asgiref.sync import async_to_sync
 from django.dispatch import Signal
 
 from .. import signals as job_signals
 from ..engine import Failure, LeasedJob, clock, codec
 from ..twins import Body, Either, either
+from ..worker.edge import call_apart
 from .api import TASKS_LOGGER, TaskResult, TaskResultStatus, task_signals
 from .lookup import TaskEntry, make_result
 from .task_class import called_back
@@ -202,11 +201,12 @@ class Announcer:
 
 
 def _call(callback: Any, result: TaskResult[Any]) -> None:
-    """Call ``on_success`` or ``on_failure`` of a task; log its error."""
+    """Call ``on_success`` or ``on_failure`` of a task; log its error, also where it would end the process."""
+    path = result.task.module_path
     try:
-        (async_to_sync(callback) if iscoroutinefunction(callback) else callback)(result)
-    except Exception:
-        _logger.exception("A callback of task %s raised: %r", result.task.module_path, callback)
+        call_apart(lambda: callback(result), f"A callback of task {path}")
+    except (Exception, SystemExit):
+        _logger.exception("A callback of task %s raised: %r", path, callback)
 
 
 def _within(error: BaseException | None, call: Any) -> None:

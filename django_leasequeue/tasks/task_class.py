@@ -224,6 +224,18 @@ def known_options(options: Mapping[str, Any], names: Sequence[str], where: str) 
     return {name: value for name, value in options.items() if value is not None}
 
 
+def _check_callback(name: str, call: Any) -> None:
+    refusal: str | None = ""
+    if call is not None and not callable(call):
+        refusal = f"It is {call!r:.200}."
+    elif iscoroutinefunction(call):
+        refusal = "It is a coroutine function: enqueue a task that is one."
+    elif call is not None:
+        refusal = misfit(call, False, 1, ())
+    if refusal:
+        raise InvalidTask(f"{name} must be a plain function that takes the task's result alone. {refusal}")
+
+
 def _checked(task: LeaseQueueTask[..., Any]) -> dict[str, Any]:
     attempts = task.max_attempts
     if attempts is not None and (
@@ -234,11 +246,7 @@ def _checked(task: LeaseQueueTask[..., Any]) -> dict[str, Any]:
         if not isinstance(getattr(task, name), bool):
             raise InvalidTask(f"{name} must be true or false; it is {getattr(task, name)!r}.")
     for name in ("on_success", "on_failure"):
-        if (call := getattr(task, name)) is None:
-            continue
-        if not callable(call) or (refusal := misfit(call, False, 1, ())):
-            why = refusal if callable(call) else f"It is {call!r:.200}."
-            raise InvalidTask(f"{name} must be a function that takes the task's result alone. {why}")
+        _check_callback(name, getattr(task, name))
     found: dict[str, Any] = {}
     with invalid_task():
         if task.tags is not None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Executor, Future
 from contextlib import suppress
 from typing import Any
@@ -81,6 +81,20 @@ def tidy_connections() -> None:
                 wrapper.execute_wrappers.clear()
     if all(wrapper.connection is None for wrapper in wrappers):
         connected_threads.discard(threading.get_ident())
+
+
+def call_apart(call: Callable[[], object], name: str) -> None:
+    """Call what shares this thread with others; close a connection on which it leaves work open."""
+    before = {
+        wrapper.alias for wrapper in connections.all(initialized_only=True) if open_on(wrapper) or spoiled(wrapper)
+    }
+    try:
+        call()
+    finally:
+        for wrapper in connections.all(initialized_only=True):
+            if wrapper.alias not in before and (left := open_on(wrapper) or spoiled(wrapper)):
+                logger.warning("%s left %s on %r: its connection was closed", name, left, wrapper.alias)
+                drop(wrapper)
 
 
 def open_on(wrapper: BaseDatabaseWrapper) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from django.contrib.admin.models import LogEntry
+from django.db import connection
 from django.test import Client
 
 from django_leasequeue import engine
@@ -71,6 +72,16 @@ class TestWhatIsShown:
         assert "queue=mail" in page.context_data["next_url"]
         shown = [letter["seq"] for each in (page, follow) for letter in each.context_data["dead_letters"]]
         assert shown == sorted(seqs, reverse=True)
+
+    def test_numbers_of_forms_have_no_separators(self, boss: Client, settings: Any) -> None:
+        settings.USE_THOUSAND_SEPARATOR, settings.LANGUAGE_CODE = True, "de"
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT setval('leasequeue_job_seq_seq', 1569, false)")
+        (seq,) = bury(1, "mail")
+        SavedFilter.objects.create(id=1570, name="mine", query="queue=mail", owner="1", shared=True)
+        for page in (boss.get(url("deadletters_list")), boss.get(url("job_change", seq))):
+            assert f'value="{seq}"' in text(page)
+            assert 'value="1.' not in text(page)
 
     @pytest.mark.parametrize("name", ["deadletters", "deadletters_list"])
     def test_a_filter_that_is_not_one(self, boss: Client, name: str) -> None:

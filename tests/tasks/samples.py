@@ -201,21 +201,21 @@ called: list[tuple[str, Any]] = []
 
 def succeeded(result: Any) -> None:
     if result.return_value:
-        raise RuntimeError("a broken callback")
+        raise {"exit": SystemExit, "break the callback": RuntimeError}[result.return_value]("a broken callback")
     called.append(("success", result))
 
 
-async def afailed(result: Any) -> None:
+def failed(result: Any) -> None:
     called.append(("failure", result))
 
 
-@task(max_attempts=2, backoff=30, on_success=succeeded, on_failure=afailed)
+@task(max_attempts=2, backoff=30, on_success=succeeded, on_failure=failed)
 def calls_back(word: str) -> str:
     if word == "fail":
         raise ValueError(word)
     return word
 
 
-@task(max_attempts=2, backoff=30, on_success=succeeded, on_failure=afailed)
+@task(max_attempts=2, backoff=30, on_success=succeeded, on_failure=failed)
 async def acalls_back(word: str) -> str:
     return calls_back.func(word)

@@ -223,16 +223,17 @@ def test_callbacks_of_a_task_get_its_result_when_its_end_is_stored(task: Any, cl
     assert samples.called[0][1].return_value == ""
 
 
-def test_an_error_of_a_callback_is_logged_and_changes_nothing(caplog: pytest.LogCaptureFixture) -> None:
-    result = samples.calls_back.enqueue("break the callback")
+@pytest.mark.parametrize("word", ["break the callback", "exit"])
+def test_an_error_of_a_callback_is_logged_and_changes_nothing(word: str, caplog: pytest.LogCaptureFixture) -> None:
+    result = samples.calls_back.enqueue(word)
     run_one()
     result.refresh()
-    assert result.return_value == "break the callback"
+    assert result.return_value == word
     assert "A callback of task tests.tasks.samples.calls_back raised" in caplog.text
 
 
 @pytest.mark.parametrize("name", ["on_success", "on_failure"])
-@pytest.mark.parametrize("callback", ["shop.tasks.tell", 5, lambda: None, samples.echo])
+@pytest.mark.parametrize("callback", ["shop.tasks.tell", 5, lambda: None, samples.echo, samples.acalls_back.func])
 def test_a_callback_that_takes_no_result_is_refused(name: str, callback: Any) -> None:
-    with pytest.raises(InvalidTask, match=f"{name} must be a function that takes the task's result alone"):
+    with pytest.raises(InvalidTask, match=f"{name} must be a plain function that takes the task's result alone"):
         task(**{name: callback})(samples.echo.func)

@@ -56,6 +56,22 @@ def test_an_isolated_task_that_leaves_a_transaction_open_fails(subprocess_env: d
     assert groups() == set()
 
 
+@pytest.mark.parametrize("leaves", [
+    lambda: transaction.atomic().__enter__(), lambda: transaction.set_autocommit(False),
+], ids=["block", "autocommit"])  # fmt: skip
+def test_a_callback_loses_what_it_leaves_open_and_no_work_of_the_next(transactional_db: None, leaves: Any) -> None:
+    edge.call_apart(leaves, "A callback")
+    edge.call_apart(lambda: Group.objects.create(name="of the next"), "A callback")
+    connection.close()
+    assert groups() == {"of the next"}
+
+
+def test_a_callback_within_an_open_block_leaves_it_as_it_is(transactional_db: None) -> None:
+    with transaction.atomic():
+        edge.call_apart(lambda: Group.objects.create(name="of the callback"), "A callback")
+    assert groups() == {"of the callback"}
+
+
 def test_a_block_that_was_left_ends_no_transaction_of_others(transactional_db: None, monkeypatch: Any) -> None:
     monkeypatch.setattr(transaction.Atomic, "__exit__", edge._leave_own_block)
     generator, again = rude.names(), transaction.atomic()

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import stat
 import threading
 from contextlib import suppress
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from django.contrib.auth.models import Group
 from django.db import connection
 
+from django_leasequeue.engine.pool import Connection
 from django_leasequeue.exceptions import NotBegun
 from django_leasequeue.tasks import isolation
 from django_leasequeue.tasks.api import TaskResultStatus
@@ -69,6 +71,11 @@ def test_a_child_that_outlives_its_worker_keeps_no_session_and_no_port(
 ) -> None:
     port, others = free_port(), sessions(test_dsn)
     worker = start("--concurrency", "2", "--health-port", str(port), *arguments, *TASKS, reaper=True)
+    # A socket that libpq makes in the moment of a fork is known to nobody yet.
+    reapers = (
+        "SELECT 1 FROM pg_stat_activity WHERE starts_with(application_name, 'leasequeue reaper') AND state = 'idle'"
+    )
+    eventually(lambda: fetch(test_dsn, reapers), "the reaper is connected")
     staying = rude.fork.enqueue("stays", str(tmp_path))
     eventually(lambda: staying.refresh() or staying.is_finished, "it has forked")
     child = int((tmp_path / "child").read_text())
@@ -85,6 +92,16 @@ def test_a_child_that_outlives_its_worker_keeps_no_session_and_no_port(
     finally:
         with suppress(ProcessLookupError):
             os.kill(child, signal.SIGKILL)
+
+
+def test_a_child_gives_up_a_connection_that_is_being_opened(test_dsn: str) -> None:
+    opening = Connection._connect_gen(test_dsn)
+    descriptor = next(opening)[0]
+    if (child := os.fork()) == 0:
+        os._exit(not os.path.samestat(os.fstat(descriptor), Path(os.devnull).stat()))
+    assert os.waitpid(child, 0)[1] == 0
+    assert stat.S_ISSOCK(os.fstat(descriptor).st_mode)
+    opening.close()
 
 
 def sessions(dsn: str) -> set[int]:
