@@ -1,4 +1,4 @@
-"""What migrations hold of the models: columns, indexes, constraints, permissions. New words need no migration.
+"""Migrations hold columns, indexes, constraints and permissions of the models; new words need no migration.
 
 `base.py` imports it before any model is made: Django takes fields by ``Field.clone``, options from ``original_attrs``.
 """

@@ -1,4 +1,4 @@
-"""What a task's job carries: its arguments, its return value, and the host's context of its call."""
+"""The parts of a task's job: its arguments, its return value, and the host's context of its call."""
 
 from __future__ import annotations
 
