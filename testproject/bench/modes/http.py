@@ -55,7 +55,9 @@ def run(bench: Bench) -> None:
 
 @contextmanager
 def _key(using: str) -> Iterator[str]:
-    key, token = create_key("leasequeue_bench", ["read", "write", "delete", "admin"], project=PROJECT, using=using)
+    key, token = create_key(
+        "leasequeue_bench", ["read", "write", "delete", "admin", "payloads"], project=PROJECT, using=using
+    )
     try:
         yield token
     finally:
