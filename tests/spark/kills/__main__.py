@@ -201,9 +201,11 @@ class Kills:
     def _disk(self, step: Step) -> None:
         """Fill the lake's disk but for some bytes; make room again."""
         filler = self.directory / "disk" / "filler"
-        free = shutil.disk_usage(filler.parent).free
         with filler.open("wb") as file:
-            os.posix_fallocate(file.fileno(), 0, max(1, free - step.left))
+            while (size := shutil.disk_usage(filler.parent).free - step.left) > 0:
+                with suppress(OSError):  # the driver has written meanwhile, and there is less room
+                    os.posix_fallocate(file.fileno(), 0, size)
+                    break
         broke_off = self._broke_off()
         end = time.monotonic() + WARM
         while self._broke_off() == broke_off and time.monotonic() < end:
