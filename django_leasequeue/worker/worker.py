@@ -34,7 +34,7 @@ from .fetcher import Fetcher
 from .keeper import Keeper
 from .leases import SUSPECT
 from .logs import about
-from .patterns import QueueChoice, check_names
+from .queue_names import QueueChoice, check_names
 from .run import failed
 from .state import Report, WorkerState
 from .threads import ThreadPool
