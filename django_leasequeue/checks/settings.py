@@ -281,7 +281,7 @@ def _declared_queues() -> Iterator[checks.CheckMessage]:
 
 
 def _recurring() -> Iterator[checks.CheckMessage]:
-    from ..models.schedule import CronsimMissing
+    from ..models.recurring import CronsimMissing
     from ..reaper import declarations
 
     for name, given in (conf.settings.RECURRING or {}).items():

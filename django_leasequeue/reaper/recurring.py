@@ -19,8 +19,7 @@ from ..engine.pool import connect
 from ..engine.queues import routing
 from ..engine.rows import number_of
 from ..exceptions import InvalidOption
-from ..models.recurring import MAX_JITTER
-from ..models.schedule import Schedule, is_tick, newest, parse
+from ..models.recurring import MAX_JITTER, Schedule, is_tick, newest, parse
 from .declarations import PAGE, home_of
 from .duty import DutyRun
 from .host_code import HostCode, HostCodeError, NotReturned
