@@ -24,7 +24,7 @@ from ..conf.process import Memory
 from ..engine import DjangoExecutor, search_index, store
 from ..engine.dead.filter import PayloadTest
 from ..engine.epoch import above_horizon
-from ..engine.jobs.undo import NOTE
+from ..engine.jobs.cancel import NOTE
 from ..engine.limits import MAX_SEQ
 from ..engine.operation import Operation, Statements, operation, steady
 from ..engine.queues import routing
