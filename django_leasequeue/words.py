@@ -187,6 +187,20 @@ class Due(IntFlag):
 HELD = datetime(9000, 1, 1, tzinfo=UTC)
 CUT_OFF = datetime(9001, 1, 1, tzinfo=UTC)
 
+#: The longest time that a job can name: about a hundred years.
+MAX_SPAN_MS = 100 * 366 * 86_400_000
+#: A later ``run_at`` would not be a ``datetime`` in every time zone.
+MAX_YEAR = 9_000
+#: Lowest and highest value of the numbers that a job can have.
+JOB_NUMBERS: dict[str, tuple[int, int]] = {
+    "delay_ms": (0, MAX_SPAN_MS),
+    "ttl_ms": (1, MAX_SPAN_MS),
+    "result_ttl_ms": (1, MAX_SPAN_MS),
+    "max_deliveries": (0, 2**31 - 1),
+}
+#: Bytes of a job's texts. A channel of PostgreSQL has at most 63.
+JOB_TEXTS: dict[str, int] = {"key": 1_024, "name": 1_024, "tag": 256, "reply_to": 63}
+
 _NAMED: dict[str, type[IntEnum | IntFlag]] = {
     "token": TokenBit,
     "result": ResultState,
