@@ -23,7 +23,7 @@ from ..exceptions import InvalidOption, LeaseLost, NotBegun, NotSerializable
 from ..worker.atomic import atomic_run, check_ended, database_of
 from ..worker.control import EndingName, GiveUp, JobControl, Retry
 from ..worker.durable import Replaced
-from ..worker.leases import SUSPECT
+from ..worker.held import SUSPECT
 from ..worker.undo import UndoFailed
 from . import backoff as backoffs
 from . import deadlines

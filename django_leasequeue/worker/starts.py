@@ -8,15 +8,14 @@ import time
 from collections import defaultdict
 from collections.abc import Callable
 
+from ..conf.loglines import about
 from ..engine import LeasedJob
 from ..engine.jobs.pausing import list_paused, make_due
 from ..engine.leases.floor import ClaimCursor
 from .batches import take_apart
-from .buffer import take_each
 from .coroutines import CoroutinePool
-from .leases import RATED, START
+from .held import RATED, START, take_each
 from .link import DatabaseLink
-from .logs import about
 from .state import WorkerState
 
 logger = logging.getLogger("django_leasequeue.worker")

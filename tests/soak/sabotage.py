@@ -93,7 +93,7 @@ SABOTAGES = (
     _sabotage("a sweep loses jobs at their first delivery", DEATHS,
         ("sql/leases/sweep.sql", "WHERE returned.state = {READY}\n)", "WHERE returned.delivery > 1\n)")),
     _sabotage("a running job is not told that its lease ends", SILENCE,
-        ("worker/leases.py", 'control.abort("lease_lost")', "pass")),
+        ("worker/held.py", 'control.abort("lease_lost")', "pass")),
     _sabotage("a job is started though its lease is over", ("worker stopped",),
         ("worker/threads.py", "if lease is None or lease.forbids(job, since):", "if False:")),
     _sabotage("a limit has room for two more", QUIET,
