@@ -6,7 +6,7 @@ by its file alone; those of the admin, of the lake and of the log's partitions a
 ``{SUSPECT|LARGE}`` or ``{event.ACKED}`` is the number that ``words.py`` gives this name; ``locks.py`` has
 ``{lock.name}`` and ``{channel.name}``. ``functions/`` has the functions of the database, one a file, in the same words.
 
-Beside them stands what Spark's processes share with the engine: ``spark``.
+Beside them stands what Spark's processes share with the engine: ``log_notes``.
 """
 
 from __future__ import annotations
