@@ -7,7 +7,7 @@ from datetime import datetime
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
-from .hours import hour_of
+from .rates import hour_of
 
 PERCENTILES = (0.5, 0.95, 0.99)
 #: Size of a day's sketch (``k`` of a KLL sketch): a percentile of it is off by less than half a percent of the rank.
