@@ -9,7 +9,6 @@ those two, or what another function gives: ``forecast`` takes ``hour_of_week``, 
 """
 
 from .health import changes, node_health, objectives, poison, recoveries, retry_cost, tenants, time_split
-from .latency import daily, latencies, lease_advice, percentiles, weeks
 from .rates import (
     attempts_by_hour,
     attempts_by_minute,
@@ -25,7 +24,7 @@ from .rates import (
     workers_needed,
 )
 from .spans import attempts, attempts_of, fold, jobs, jobs_of
-from .workflows import critical_paths, workflow_paths, workflows
+from .times import critical_paths, daily, latencies, lease_advice, percentiles, weeks, workflow_paths, workflows
 
 __all__ = [
     "attempts", "attempts_by_hour", "attempts_by_minute", "attempts_of", "backlog", "changes", "critical_paths",
