@@ -269,11 +269,11 @@ def read_steps(seq: int) -> list[Any]:
     return found
 
 
-def find_jobs(key: str, size: int = 50) -> list[Job]:
-    """Find jobs by their key, the newest first, in every project."""
+def find_jobs(key: str) -> list[Job]:
+    """Find the newest jobs of a key, in every project."""
     with steadily():
         found = Job.objects.using(alias()).filter(key=key).select_related("queue").defer(*_JSON, "args", "kwargs")
-        return list(found.order_by("-pk")[:size])
+        return list(found.order_by("-pk")[:50])
 
 
 def indexed(tests: Sequence[PayloadTest]) -> list[int] | None:
