@@ -36,13 +36,13 @@ class LeaseQueueConfig(AppConfig):
         from .engine import model_writes
         from .engine.queues import declared
         from .models import JobQuerySet, QueueQuerySet
-        from .reaper import declarations, lake
+        from .reaper import declarations, tables
 
         keep_to_lines(*LOGGERS)
         JobQuerySet.engine = QueueQuerySet.engine = model_writes
         post_migrate.connect(declared.on_migrate, sender=self, dispatch_uid="django_leasequeue.engine.queues.declared")
         post_migrate.connect(declarations.on_migrate, sender=self, dispatch_uid="django_leasequeue.reaper.recurring")
-        lake.register()
+        tables.register_holds()
         if conf.problems():  # the checks report them
             return
         if conf.settings.METRICS.OPENTELEMETRY:

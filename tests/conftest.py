@@ -193,7 +193,7 @@ def migrated_server() -> Iterator[TemporaryServer]:
 def _loggers_of_tasks() -> Iterator[None]:
     """Take away what a worker of this process has put on them."""
     yield
-    logs = sys.modules.get("django_leasequeue.worker.logs")
+    logs = sys.modules.get("django_leasequeue.conf.loglines")
     for name in logs._TASK_LOGGERS if logs is not None else ():
         logging.getLogger(name).removeFilter(logs._quieten)
 

@@ -1,9 +1,13 @@
-"""The filter of dead letters in the pages: reading it from an address, its form, saved filters."""
+"""The filter of dead letters in the pages: reading it from an address, its form, saved filters.
+
+And the text of a search for jobs: as it is compared with payloads, and not with what is hidden of them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, parse_qsl, urlencode
 
 from django.contrib import messages
@@ -11,12 +15,17 @@ from django.db.models import Q
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.utils.translation import gettext as _
 
+from ..engine import codec
 from ..engine.dead.filter import EMPTY, FIELDS, MAX_TESTS, DeadFilter, from_query
-from ..engine.dead.redaction import HIDDEN
+from ..engine.dead.redaction import HIDDEN, readable, redact
 from ..engine.limits import seq_of
 from ..exceptions import InvalidOption
-from ..models import SavedFilter
+from ..models import SavedFilter, StoredJob
+from ..models.base import AsWritten
 from . import pages, rates, reading
+
+if TYPE_CHECKING:
+    from .job_list import JobHit
 
 #: Filters that one person may save, and shared ones that are shown.
 MAX_SAVED = 100
@@ -145,3 +154,41 @@ def with_query(address: str, *queries: str, **more: str) -> str:
     """Return an address with query strings and names behind it."""
     query = "&".join(part for part in (*queries, urlencode(more)) if part)
     return f"{address}?{query}" if query else address
+
+
+def called(text: str | None) -> str | None:
+    """Return ``customer=17``, as a list shows an argument, as JSON without spaces; ``None`` where a text is no such."""
+    found = re.fullmatch(r"(\w+)\s*=\s*(.+)", text or "")
+    if found is None:
+        return None
+    try:
+        value = codec.loads(found[2])
+    except ValueError:
+        value = found[2]
+    pair = f"{codec.dumps(found[1])}:{codec.dumps(value)}"
+    return pair.replace(" ", "").replace("}", ",").lower()
+
+
+def openly(jobs: Sequence[JobHit], text: str | None) -> list[JobHit]:
+    """Return the jobs that have the text in a part of the payload that the page shows: a search finds no secrets."""
+    if not text:
+        return list(jobs)
+    stored = StoredJob.objects.using(reading.alias()).filter(pk__in=[job.seq for job in jobs])
+    rows = stored.annotate(d=AsWritten("data"), m=AsWritten("meta")).values_list("pk", "d", "m")
+    texts = {pk: {"data": data, "meta": meta} for pk, data, meta in rows}
+    sought = [each for each in (_packed(text), called(text)) if each]
+    return [job for job in jobs if _is_open(job, texts.get(job.seq, {}), sought)]
+
+
+def _is_open(job: JobHit, texts: Mapping[str, str | None], sought: Sequence[str]) -> bool:
+    real = {kind: readable(text) for kind, text in texts.items() if text is not None}
+    seen = {kind: redact(value, kind=kind, queue=job.queue, task=job.task) for kind, value in real.items()}
+    if seen == real:
+        return True
+    before, after = ("\n".join(_packed(codec.dumps(each)) for each in values.values()) for values in (real, seen))
+    return any(text in after for text in sought) or not any(text in before for text in sought)
+
+
+def _packed(text: str) -> str:
+    """Return a text as the search compares it."""
+    return text.lower().replace(" ", "").replace("}", ",")

@@ -35,7 +35,7 @@ from ..tasks.arguments import shown
 from ..templatetags.leasequeue_admin import capped
 from ..words import ENDED
 from . import filters, pages, rates, reading
-from .job_texts import called, openly
+from .filters import called, openly
 
 #: Jobs of one page.
 PAGE = 50

@@ -24,7 +24,7 @@ from ..conf.process import Memory
 from ..engine import DjangoExecutor, search_index, store
 from ..engine.dead.filter import PayloadTest
 from ..engine.epoch import above_horizon
-from ..engine.jobs.undo import NOTE
+from ..engine.jobs.cancel import NOTE
 from ..engine.limits import MAX_SEQ
 from ..engine.operation import Operation, Statements, operation, steady
 from ..engine.queues import routing
@@ -269,11 +269,11 @@ def read_steps(seq: int) -> list[Any]:
     return found
 
 
-def find_jobs(key: str, size: int = 50) -> list[Job]:
-    """Find jobs by their key, the newest first, in every project."""
+def find_jobs(key: str) -> list[Job]:
+    """Find the newest jobs of a key, in every project."""
     with steadily():
         found = Job.objects.using(alias()).filter(key=key).select_related("queue").defer(*_JSON, "args", "kwargs")
-        return list(found.order_by("-pk")[:size])
+        return list(found.order_by("-pk")[:50])
 
 
 def indexed(tests: Sequence[PayloadTest]) -> list[int] | None:

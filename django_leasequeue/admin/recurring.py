@@ -19,7 +19,7 @@ from django.utils.translation import gettext_lazy
 from ..engine import clock, codec
 from ..exceptions import InvalidOption
 from ..models import Job, RecurringTask
-from ..models.schedule import parse
+from ..models.recurring import parse
 from ..reaper.concerns import BOUNDS, FAILED, recurring, recurring_problems
 from ..reaper.declarations import check, find_task, home_of, task_of, template_of
 from ..reaper.ticks import DueTask, enqueue_due

@@ -184,7 +184,7 @@ def _drift(alias: str) -> Iterator[checks.CheckMessage]:
 
 def _recurring_rows(alias: str) -> Iterator[checks.CheckMessage]:
     from ..models import RecurringTask
-    from ..models.schedule import InvalidSchedule, parse
+    from ..models.recurring import InvalidSchedule, parse
 
     if alias != conf.settings.DATABASE:
         return

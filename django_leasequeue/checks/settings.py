@@ -20,7 +20,7 @@ from django.urls import URLPattern, URLResolver, get_resolver
 from django.utils.module_loading import import_string
 
 from .. import conf
-from ..engine import psycopg_internals
+from ..engine import exchange
 from ..engine.queues import presets, routing
 from ..exceptions import InvalidOption
 
@@ -49,7 +49,7 @@ def _installation() -> Iterator[checks.CheckMessage]:
             hint='pip install "psycopg[binary,pool]>=3.2", and uninstall psycopg2: Django then takes psycopg 3.',
             id="leasequeue.E006",
         )
-    elif (reason := psycopg_internals.misfit()) is not None:
+    elif (reason := exchange.misfit()) is not None:
         yield checks.Warning(
             f"Statements go by psycopg's cursors, which takes more CPU: {reason}.",
             hint="All calls work. Install another psycopg 3, or silence this until django-leasequeue takes yours.",
@@ -281,7 +281,7 @@ def _declared_queues() -> Iterator[checks.CheckMessage]:
 
 
 def _recurring() -> Iterator[checks.CheckMessage]:
-    from ..models.schedule import CronsimMissing
+    from ..models.recurring import CronsimMissing
     from ..reaper import declarations
 
     for name, given in (conf.settings.RECURRING or {}).items():

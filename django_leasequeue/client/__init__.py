@@ -10,7 +10,7 @@ except ImportError as error:
 
 from ..exceptions import EventTimeout
 from .client import AsyncClient, Client
-from .durable import AsyncJobSteps, JobSteps, Suspended
+from .jobs import AsyncJobSteps, JobSteps, Suspended
 from .messages import (
     ApiError,
     BadAnswer,

@@ -16,8 +16,7 @@ from typing import Any
 
 from ..exceptions import InvalidOption
 from .client import AsyncClient, Client
-from .durable import AsyncJobSteps, JobSteps, Suspended
-from .leases import MAX_BATCH, Batcher, Leases
+from .jobs import MAX_BATCH, AsyncJobSteps, Batcher, JobSteps, Leases, Suspended
 from .messages import ClientJob
 from .plans import NEVER, logger
 

@@ -35,11 +35,10 @@ from ..engine.queues.queues import find
 from ..exceptions import InvalidOption, LeaseLost, LeaseQueueError, QueueNotFound, StorageError
 from ..exceptions import JobNotFound as JobNotFoundError
 from ..queue import outcomes as leases
-from ..queue.base import arun, definition, status_of
+from ..queue.base import arun, definition, end, status_of
 from ..queue.buffered import BufferedQueue
 from ..queue.enqueue import CancelStatus
 from ..queue.flush import ENQUEUE
-from ..queue.heartbeat import end
 from ..queue.queue import Queue
 from . import jqueue_values as values
 from . import missing_storage

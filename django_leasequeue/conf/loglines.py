@@ -1,11 +1,22 @@
-"""Filters of log records: one line a message, so that no error's text forges an entry; no tokens in access logs."""
+"""Log lines: one a message, without tokens; of a worker a sentence and its fields, as text or as JSON.
+
+Filters keep each message to a line, so that no error's text forges an entry.
+"""
 
 from __future__ import annotations
 
+import json
 import logging
 import re
+import sys
+import threading
 from collections.abc import Mapping
-from typing import Any
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ..engine import LeasedJob
 
 #: Our loggers: filters do not pass from a logger to those below it.
 LOGGERS = (
@@ -106,3 +117,147 @@ def redact_access_logs() -> None:
     """Redact the access logs of the common servers, whichever of them runs this process. May be called again."""
     for name in ACCESS_LOGGERS:
         logging.getLogger(name).addFilter(_REDACT)
+
+
+_STANDARD = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
+
+LOGGER = "django_leasequeue"
+#: The logger of failed jobs, so that LOGGING can send them elsewhere.
+JOBS = logging.getLogger("django_leasequeue.jobs")
+#: Django's own line of each end of a task, on Django 6 and on its backport.
+_TASK_LOGGERS = ("django.tasks", "django_tasks")
+
+
+def about(job: LeasedJob, **more: Any) -> dict[str, Any]:
+    """Return the fields of a job, for ``extra``."""
+    return {"seq": job.seq, "queue": job.queue, "job": job.name, "key": job.key, **more}
+
+
+def fields_of(record: logging.LogRecord) -> dict[str, Any]:
+    """Return the fields of ``extra`` that are not ``None``."""
+    return {key: value for key, value in record.__dict__.items() if key not in _STANDARD and value is not None}
+
+
+def _time_of(record: logging.LogRecord) -> str:
+    return datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+
+
+class TextFormatter(logging.Formatter):
+    """``time LEVEL part: sentence key=value ...``, and the traceback on lines of its own."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        fields = " ".join(f"{key}={_word(value)}" for key, value in fields_of(record).items())
+        part = record.name.removeprefix(LOGGER + ".")
+        line = f"{_time_of(record)} {record.levelname} {part}: {one_line(record.getMessage())}"
+        if fields:
+            line += " " + fields
+        trace = indented(self.formatException(record.exc_info)) if record.exc_info else record.exc_text
+        return f"{line}\n{trace}" if trace else line
+
+
+class JSONFormatter(logging.Formatter):
+    """One JSON object a line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        entry: dict[str, Any] = {
+            "time": _time_of(record),
+            "level": record.levelname,
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        for key, value in fields_of(record).items():
+            entry.setdefault(key, value)
+        if record.exc_info:
+            entry["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(entry, default=str, ensure_ascii=False)
+
+
+def _word(value: Any) -> str:
+    text = str(value)
+    plain = text.isprintable() and not any(char in text for char in ' "=')
+    return text if text and plain else one_line(json.dumps(text, ensure_ascii=False))
+
+
+def set_up_logging(*, as_json: bool, verbosity: int) -> None:
+    """Send log lines to standard error; ``verbosity``: warnings (0), the worker's actions (1), or everything (2).
+
+    As JSON: every line of the process, with those that the host's handlers would write to the terminal, warnings, and
+    uncaught exceptions. Otherwise only our own lines, unless the host's settings configure them.
+    """
+    for name in _TASK_LOGGERS:
+        logging.getLogger(name).addFilter(_quieten)
+    logger = logging.getLogger(LOGGER)
+    if logger.hasHandlers() and not as_json:
+        return
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JSONFormatter() if as_json else TextFormatter())
+    logger.setLevel({0: logging.WARNING, 1: logging.INFO}.get(verbosity, logging.DEBUG))
+    if as_json:
+        _take_over(handler)
+    else:
+        logger.handlers[:] = [handler]
+        logger.propagate = False
+
+
+def _quieten(record: logging.LogRecord) -> bool:
+    """Lower Django's line of a failed task from error to info: the worker has logged it with the traceback."""
+    if record.levelno >= logging.ERROR and record.funcName == "log_task_finished":
+        record.levelno, record.levelname = logging.INFO, logging.getLevelName(logging.INFO)
+        record.exc_info = record.exc_text = None
+    return True
+
+
+def _take_over(handler: logging.Handler) -> None:
+    """Replace all handlers that write to the terminal by one, which also gets warnings and uncaught exceptions."""
+    logging.captureWarnings(True)
+    root, terminal = logging.getLogger(), (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__)
+    for logger in [root, *logging.Logger.manager.loggerDict.values()]:
+        if not isinstance(logger, logging.Logger):  # a name that no logger has, above one that has
+            continue
+        said = [each for each in logger.handlers if isinstance(each, logging.StreamHandler) and each.stream in terminal]
+        kept = [each for each in logger.handlers if each not in said]
+        # A logger that does not propagate to the root needs the handler itself.
+        alone = not logger.propagate and len(kept) < len(logger.handlers)
+        logger.handlers[:] = [*kept, handler] if alone or logger is root else kept
+    sys.excepthook = _say_uncaught
+    threading.excepthook = _say_uncaught_in_thread
+    sys.unraisablehook = _say_ignored
+
+
+def _say_uncaught(
+    kind: type[BaseException], error: BaseException, traceback: TracebackType | None, *, thread: str | None = None
+) -> None:
+    if issubclass(kind, KeyboardInterrupt | SystemExit):
+        return
+    logging.getLogger("python").critical(
+        "Uncaught exception", exc_info=(kind, error, traceback), extra={"in_thread": thread}
+    )
+
+
+def _say_uncaught_in_thread(args: threading.ExceptHookArgs) -> None:
+    name = None if args.thread is None else args.thread.name
+    _say_uncaught(args.exc_type, args.exc_value or args.exc_type(), args.exc_traceback, thread=name)
+
+
+def _say_ignored(args: sys.UnraisableHookArgs) -> None:
+    error = args.exc_value or args.exc_type()
+    logging.getLogger("python").error(
+        args.err_msg or "Exception ignored",
+        exc_info=(args.exc_type, error, args.exc_traceback),
+        extra={"object": repr(args.object)},
+    )
+
+
+class LogStream:
+    """A text stream that turns output of Django's commands into log lines."""
+
+    def __init__(self, level: int) -> None:
+        self._level = level
+
+    def write(self, text: str) -> int:
+        for line in filter(None, map(str.strip, text.splitlines())):
+            logging.getLogger(LOGGER).log(self._level, line)
+        return len(text)
+
+    def flush(self) -> None:
+        """Do nothing: a line is written at once."""

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
+from .. import words
 from ..conf.queue_options import OPTIONS
 from ..exceptions import BatchTooLarge, InvalidOption
-from ..sql import job_ranges
 
 #: Jobs of one claim or settle call.
 MAX_BATCH = 1_000
@@ -17,16 +17,16 @@ LARGE_BYTES = 16_384
 MAX_NODE_BYTES = 128
 MIN_LEASE_MS, MAX_LEASE_MS = OPTIONS["lease_ms"].low, OPTIONS["lease_ms"].high
 MAX_DELAY_MS = 86_400_000
-MAX_KEY_BYTES = job_ranges.TEXTS["key"]
+MAX_KEY_BYTES = words.JOB_TEXTS["key"]
 #: Bytes of the key of a unique job.
 MAX_UNIQUE_BYTES = 512
-MAX_TAG_BYTES = job_ranges.TEXTS["tag"]
+MAX_TAG_BYTES = words.JOB_TEXTS["tag"]
 MAX_PROJECT_BYTES = 1_024
 MAX_QUEUE_BYTES = 255
 #: Bytes of the name of a NOTIFY channel (PostgreSQL cuts longer ones: no listener would hear).
-MAX_CHANNEL_BYTES = job_ranges.TEXTS["reply_to"]
+MAX_CHANNEL_BYTES = words.JOB_TEXTS["reply_to"]
 MAX_SEQ = 2**63 - 1
-MAX_SPAN_MS = job_ranges.MAX_SPAN_MS
+MAX_SPAN_MS = words.MAX_SPAN_MS
 #: Seconds for which a worker's row says that it runs: it is written every five seconds, and a killed one writes none.
 WORKER_LEASE = 30
 MAX_TIMEOUT = 86_400.0

@@ -5,7 +5,8 @@ The modules of `commands` import it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
 
@@ -42,6 +43,18 @@ class LeaseQueueCommand(BaseCommand):
     def note(self, action: str, using: str, **facts: Any) -> None:
         """Write a line of the audit: the user of the shell did this."""
         audit.write(action, audit.shell(), **facts, using=using)
+
+
+@contextmanager
+def by_owner() -> Iterator[None]:
+    """Name the role to run a command as if this one lacks the right."""
+    try:
+        yield
+    except psycopg.errors.InsufficientPrivilege as error:
+        text = str(error).splitlines()[0]
+        raise CommandError(
+            gettext("{error}. Run this as the owner of the tables, the role that migrates.").format(error=text)
+        ) from error
 
 
 def add_database(parser: CommandParser) -> None:

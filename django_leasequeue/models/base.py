@@ -14,12 +14,45 @@ from django.db.models.fields.json import KeyTransform, KeyTransformFactory
 from django.db.models.fields.related_descriptors import ForwardManyToOneDescriptor
 from django.db.models.fields.related_lookups import RelatedIsNull
 from django.db.models.lookups import IsNull
+from django.db.models.signals import class_prepared
+from django.dispatch import receiver
 from pgtrigger import compiler
 
 from ..exceptions import WrittenByEngine
-from . import schema  # noqa: F401  (it hears of each model as it is made)
 
 M = TypeVar("M", bound=models.Model)
+
+# Migrations hold columns, indexes, constraints and permissions of the models; new words need no migration. Django takes
+# fields by ``Field.clone``, options from ``original_attrs``.
+
+#: Arguments of fields that only Python reads. Defaults of columns are in the database: ``db_default``.
+_FIELD_ARGUMENTS = frozenset({
+    "auto_created", "auto_now", "auto_now_add", "blank", "choices", "default", "editable", "error_messages",
+    "help_text", "serialize", "validators", "verbose_name",
+})  # fmt: skip
+#: Attributes of ``Meta`` that only Python reads.
+_OPTIONS = ("base_manager_name", "get_latest_by", "verbose_name", "verbose_name_plural")
+
+
+@receiver(class_prepared)
+def _leave_out(sender: type[models.Model], **kwargs: Any) -> None:
+    """Keep what only Python reads out of the migrations of one of our models."""
+    if not sender.__module__.startswith(f"{__package__}."):
+        return
+    for field in sender._meta.local_fields:
+        vars(field)["clone"] = partial(_column, field)
+    for name in _OPTIONS:
+        sender._meta.original_attrs.pop(name, None)
+
+
+def _column(field: models.Field[Any, Any]) -> models.Field[Any, Any]:
+    """Return a field with the same column."""
+    _, _, arguments, options = field.deconstruct()
+    kept = {name: value for name, value in options.items() if name not in _FIELD_ARGUMENTS}
+    if "base_field" in kept:
+        kept["base_field"] = _column(kept["base_field"])
+    made: models.Field[Any, Any] = type(field)(*arguments, **kept)
+    return made
 
 
 def _refuse(model: Any, call: str) -> NoReturn:

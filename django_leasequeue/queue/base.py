@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import os
 import secrets
@@ -9,7 +10,7 @@ import socket
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from typing import Any, NoReturn, TypeVar
 
@@ -257,3 +258,10 @@ def status_of(queue: Handle, job: Ref, inline: int | None = None) -> Statements[
     """Read the status of one job, or ``None``."""
     found = yield from status(queue.name, project=queue.project, inline=inline, **named(job))
     return found[0] if found else None
+
+
+async def end(task: asyncio.Task[None]) -> None:
+    """Cancel a task and wait until it has ended."""
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task

@@ -19,11 +19,9 @@ from ..engine.pool import connect
 from ..engine.queues import routing
 from ..engine.rows import number_of
 from ..exceptions import InvalidOption
-from ..models.recurring import MAX_JITTER
-from ..models.schedule import Schedule, is_tick, newest, parse
+from ..models.recurring import MAX_JITTER, Schedule, is_tick, newest, parse
 from .declarations import PAGE, home_of
-from .duty import DutyRun
-from .host_code import HostCode, HostCodeError, NotReturned
+from .duty import DutyRun, HostCode, HostCodeError, NotReturned
 from .leader import NotLeading, Term
 from .ticks import DueTask, ElsewhereTask, Tick, cut, enqueue_elsewhere, job_of, skip, take_ticks
 

@@ -1,11 +1,14 @@
-"""The status of a database: its queues, workers, recurring tasks, limits, lease log, and problems."""
+"""The status of a database: its queues, workers, recurring tasks, limits, lease log, and problems; that of its lake."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
+from django.db.models import Count, Sum
+from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from .. import engine
@@ -14,7 +17,9 @@ from ..engine.epoch import above_horizon
 from ..engine.flow.figures import MAX_LIMITS, allows, list_limits
 from ..engine.jobs.pausing import list_paused
 from ..engine.pool import connect
-from ..models import Worker
+from ..models import LakeConsumer, LakeFigure, LakeSlice, Worker
+from ..sql.log_notes import waiting_text
+from ..words import TXID_BITS
 from .concerns import (
     BOUNDS,
     Bounds,
@@ -168,3 +173,32 @@ def _worker_line(worker: Worker) -> WorkerLine:
     state, running = ("gone", 0) if worker.gone else (worker.state, len(worker.running))
     counts = (worker.completed, worker.failed, worker.retried, worker.lost)
     return WorkerLine(worker.node, state, worker.queues, worker.concurrency, running, *counts, worker.silent)
+
+
+def _txid_text(txid: int) -> str:
+    epoch, number = txid >> TXID_BITS, txid & (1 << TXID_BITS) - 1
+    return f"transaction {number}" + (f" of epoch {epoch}" if epoch else "")
+
+
+def lake_status(using: str = "default") -> Iterator[str]:
+    """Yield the lake's status as lines; a slow writer anywhere in the cluster delays readers by the horizon's age."""
+    with connect(using) as connection:
+        executor = ConnectionExecutor(connection)
+        ((horizon, seconds, application),) = executor.fetch("lake/horizon_age", {})
+        above = executor.run(above_horizon())
+    if above is not None:
+        yield f"WAITING: {waiting_text(above)}"
+    yield f"horizon: {_txid_text(horizon)}, {seconds:.1f} s old" + (f" ({application})" if seconds else "")
+    now = timezone.now()
+    for consumer in LakeConsumer.objects.using(using).order_by("name"):
+        state = "GIVEN UP by retention" if consumer.overtaken_at else "at"
+        # The count of an earlier epoch is unknown.
+        behind = max(0, horizon - 1 - max(consumer.txid, horizon >> TXID_BITS << TXID_BITS))
+        seen = f"seen {(now - consumer.seen_at).total_seconds():.0f} s ago"
+        yield f"consumer {consumer.name}: {state} {_txid_text(consumer.txid)}, {behind} behind, {seen}"
+    slices = LakeSlice.objects.using(using).values("state").annotate(n=Count("pk"), rows=Sum("rows"))
+    for row in slices.order_by("state"):
+        yield f"archive: {row['n']} slices {row['state']}, {row['rows'] or 0} events"
+    newest = LakeFigure.objects.using(using).order_by("-computed_at").first()
+    if newest is not None:
+        yield f"figures: computed {(now - newest.computed_at).total_seconds():.0f} s ago"

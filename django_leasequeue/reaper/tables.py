@@ -1,16 +1,24 @@
-"""Duties that maintain the tables: the lease log's partitions and indexes, and vacuum."""
+"""Duties that maintain the tables: the lease log's partitions, which the lake may hold back, and indexes, and vacuum.
+
+Retention waits for unread consumers and unarchived slices. No pyspark or Java is needed here.
+"""
 
 from __future__ import annotations
 
 import logging
 from functools import partial
+from typing import Any
 
 import psycopg
 
+from .. import conf
+from ..conf import process
 from ..engine import partitions
+from ..engine.runner import ConnectionExecutor
 from .duty import DutyRun, by_owner
 
 logger = logging.getLogger("django_leasequeue.reaper")
+lake_logger = logging.getLogger("django_leasequeue.lake")
 
 #: Milliseconds to wait for a lock: PostgreSQL cancels an autovacuum for us after ``deadlock_timeout`` (1 s).
 LOCK_TIMEOUT_MS = 200
@@ -20,6 +28,47 @@ PARTITION_MS = 600_000
 DEAD = 100_000
 #: Rows of a table above which a vacuum takes too long for the reaper: it reads whole indexes.
 LARGE = 2_000_000
+
+
+#: The lowest transaction id of each slice of the log that is not archived, by the number at which it begins.
+_lowest: process.Memory[int, int] = process.Memory()
+
+
+def register_holds() -> None:
+    """Let retention wait for the lake before it drops events."""
+    partitions.hold_back("lake consumers", needed_by_consumers)
+    partitions.hold_back("lake archive", needed_by_archive)
+
+
+def needed_by_consumers(connection: psycopg.Connection[Any]) -> int | None:
+    """Return the lowest transaction id that a registered consumer needs; long absent consumers do not count."""
+    days = conf.settings.LAKE.CONSUMER_LIMIT_DAYS
+    parameters = {"seconds": days * 86_400 if days > 0 else None}
+    txid, lost = ConnectionExecutor(connection).fetch("lake/consumer_need", parameters)[0]
+    for name in lost or ():
+        what = "Consumer %s of the lease log was not seen for %s days: retention waits for it no longer"
+        lake_logger.warning(what, name, days)
+    return None if txid is None else int(txid)
+
+
+def needed_by_archive(connection: psycopg.Connection[Any]) -> int | None:
+    """Return the lowest transaction id that is not archived yet; None if this site archives nothing."""
+    if not conf.settings.LAKE.ARCHIVE:
+        return None
+    executor = ConnectionExecutor(connection)
+    done = {low for (low,) in executor.fetch("lake/slices_done", {})}
+    found: list[int] = []
+    for head, _schema, _name, low, high, _bytes, _used in executor.fetch("event_partitions", {}):
+        if low is None or low in done:
+            continue
+        if low not in _lowest or high > head:
+            ((lowest, horizon),) = executor.fetch("lake/slice_lowest", {"low": low, "high": high})
+            # Still empty: a writer's transaction may be open.
+            _lowest[low] = horizon if lowest is None else lowest
+        found.append(_lowest[low])
+        break  # Partitions are dropped in order, so the first unarchived one holds all later ones.
+    default = executor.fetch("lake/default_lowest", {})[0][0]
+    return min((value for value in (*found, default) if value is not None), default=None)
 
 
 def keep_partitions(duty_run: DutyRun) -> None:

@@ -5,8 +5,9 @@ Of a lake in a directory it needs pyarrow alone; Spark reads the others, and com
 
 from __future__ import annotations
 
+import json
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,8 +18,7 @@ from ..engine.dead import export
 from ..exceptions import InvalidOption
 from ..models import LakeFigure
 from . import delta
-from .advice import Links
-from .inventory import note
+from .advice import Links, lasted, when
 from .layout import TABLES, order
 from .page import html
 
@@ -156,3 +156,36 @@ def keep_figures(lake: Lake, using: str = "default") -> int:
     made = figures.bulk_create(found, 1_000, update_conflicts=True, **conflicts)
     figures.filter(computed_at__lt=now).delete()
     return len(made)
+
+
+_SILVER = ("bronze/log", "bronze/events", "silver/attempts", "silver/jobs", "silver/waiting")
+
+
+def note(root: Path, name: str) -> dict[str, Any]:
+    """Return a note of the lake, empty where there is none."""
+    lines = [path.read_text(encoding="utf-8") for path in (root / "_notes" / name).glob("part-*")]
+    return dict(json.loads(lines[0])) if lines else {}
+
+
+def inventory(root: Path, now: datetime) -> Iterator[str]:
+    """Yield a line for a lake in a directory and one for each of its tables: format, freshness, order."""
+    newest, run = note(root, "silver").get("newest_at"), note(root, "run").get("ended_at")
+    told = "no events" if newest is None else f"events up to {when(datetime.fromtimestamp(newest / 1e6, UTC))} UTC"
+    yield f"lake {root}: {told}, {'no run' if run is None else f'last run {_ago(run, now)}'}"
+    for name in (*_SILVER, *(f"gold/{name}" for name in TABLES)):
+        path = root / name
+        if not path.is_dir():
+            continue
+        if (path / "_delta_log").is_dir():
+            table = delta.open_or_none(str(path))
+            assert table is not None
+            (last,) = table.history(1)
+            told, at = f"Delta, version {table.version()}", last["timestamp"] / 1_000
+        else:
+            told, at = "Parquet", max((each.stat().st_mtime for each in path.iterdir()), default=path.stat().st_mtime)
+        by = TABLES.get(name.partition("/")[2], "") if name.startswith("gold/") else ""
+        yield f"table {name}: {told}, written {_ago(at, now)}, {f'ordered by {by}' if by else 'in no order'}"
+
+
+def _ago(at: float, now: datetime) -> str:
+    return f"{lasted(max(now.timestamp() - at, 0.0))} ago"

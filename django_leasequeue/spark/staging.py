@@ -17,7 +17,7 @@ import psycopg
 import pyarrow as pa
 
 from ..exceptions import InvalidOption, PayloadTooLarge
-from ..sql.job_ranges import MAX_YEAR, NUMBERS, TEXTS
+from ..words import JOB_NUMBERS, JOB_TEXTS, MAX_YEAR
 
 #: Columns with a meaning of their own -> the Spark types that they may have. All others become the job's data.
 SPECIAL = {
@@ -27,8 +27,8 @@ SPECIAL = {
     "max_deliveries": {"int"}, "reply_to": {"string"}, "source_seq": {"bigint"},
 }  # fmt: skip
 #: Bytes of texts, and bounds of numbers.
-SHORT = {**TEXTS, "queue": 255}
-BOUNDS = {**{name: NUMBERS[name] for name in NUMBERS if name in SPECIAL}, "source_seq": (0, 2**63 - 1)}
+SHORT = {**JOB_TEXTS, "queue": 255}
+BOUNDS = {**{name: JOB_NUMBERS[name] for name in JOB_NUMBERS if name in SPECIAL}, "source_seq": (0, 2**63 - 1)}
 _ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
 _NULL = "\\N"
 #: JSON text that begins so is the engine's reference to a large payload; no other has a space in front.

@@ -3,10 +3,10 @@
 The folders mirror those of the code that runs the statements. An engine's statement is named
 by its file alone; those of the admin, of the lake and of the log's partitions are named with their folder, as
 ``admin/suspended``. ``{name(argument)}`` in a statement is a part that several share, ``parts/name.sql``; ``{FLOW}``,
-``{SUSPECT|LARGE}`` or ``{event.ACKED}`` is the number that ``words.py`` gives this name; ``locks.py`` has
+``{SUSPECT|LARGE}`` or ``{event.ACKED}`` is the number that ``words.py`` gives this name, as it has
 ``{lock.name}`` and ``{channel.name}``. ``functions/`` has the functions of the database, one a file, in the same words.
 
-Beside them stands what Spark's processes share with the engine: ``spark``.
+Beside them stands what Spark's processes share with the engine: ``log_notes``.
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ from operator import or_
 from os.path import split
 from pathlib import Path
 
-from ..words import NUMBERS, TIMES
-from .locks import named
+from ..words import NUMBERS, TIMES, named
 
 _HERE = Path(__file__).parent
 #: Folders whose statements are named with them.

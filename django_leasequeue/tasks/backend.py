@@ -18,9 +18,9 @@ from ..conf import process
 from ..engine import metadata
 from ..engine.jobs.template import dump_template
 from ..engine.queues import presets, routing
-from ..engine.write_guard import check_writable
 from ..exceptions import BatchTooLarge, LeaseQueueError
 from ..twins import Body, arun, either, run
+from ..worker.atomic import check_writable
 from . import api, payload, signals
 from . import options as backend_options
 from .api import BaseTaskBackend, InvalidTask, Task, TaskResult, TaskResultDoesNotExist

@@ -19,12 +19,11 @@ from ..engine import Failure, LeasedJob, metadata
 from ..engine.dead.fingerprint import fingerprint, text_of
 from ..engine.jobs.steps import emit_end, result_event
 from ..engine.limits import seconds_of
-from ..engine.write_guard import check_ended
 from ..exceptions import InvalidOption, LeaseLost, NotBegun, NotSerializable
-from ..worker.atomic import atomic_run, database_of
+from ..worker.atomic import atomic_run, check_ended, database_of
 from ..worker.control import EndingName, GiveUp, JobControl, Retry
 from ..worker.durable import Replaced
-from ..worker.leases import SUSPECT
+from ..worker.held import SUSPECT
 from ..worker.undo import UndoFailed
 from . import backoff as backoffs
 from . import deadlines

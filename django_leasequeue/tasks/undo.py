@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from .. import engine
 from ..engine import Failure
-from ..engine.jobs.undo import CANCELLED
+from ..engine.jobs.cancel import CANCELLED
 from ..engine.leases.settle import MAX_MESSAGE, MAX_TRACEBACK, clean
 from ..exceptions import LeaseLost, LeaseQueueError, NotBegun
 from ..worker.atomic import database_of

@@ -11,17 +11,16 @@ from functools import partial
 
 import psycopg
 
+from ..conf.loglines import JOBS, about
 from ..engine import Ending, Failure, LeasedJob, Outcome, Release, Settled, finish, release
 from ..engine.jobs.results import Progress, progress
 from ..engine.jobs.steps import wake_waiting
 from ..exceptions import LeaseQueueError
 from ..notify.alarms import Alarm
-from .buffer import take_from
 from .control import EndingName, JobControl
 from .edge import connected_threads, tidy_connections
-from .leases import FLOW, SUSPECT
+from .held import FLOW, SUSPECT, take_from
 from .link import DatabaseLink
-from .logs import JOBS, about
 from .run import COMPLETED, FAILED, RETRY, STOPPED, SUSPENDED, UNSTARTED, Entry, plain_failure, trace_of
 from .state import WorkerState
 

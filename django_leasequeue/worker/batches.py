@@ -13,7 +13,7 @@ from ..engine import LeasedJob
 from ..exceptions import InvalidOption
 from . import forked
 from .control import JobControl, JobTimeout, Reason
-from .leases import RATED, SUSPECT
+from .held import RATED, SUSPECT
 from .run import COMPLETED, UNSTARTED, Entry, failed
 
 if TYPE_CHECKING:

@@ -20,12 +20,12 @@ from django.db.backends.signals import connection_created
 from psycopg.pq import PipelineStatus, TransactionStatus
 
 from ..conf import process
+from ..conf.loglines import about
 from ..engine.pool import let_go
 from ..exceptions import TransactionLeftOpen
 from . import forked
 from .atomic import database_of
 from .control import Handler, JobControl
-from .logs import about
 from .run import COMPLETED, SUSPENDED, Entry, failed
 
 logger = logging.getLogger("django_leasequeue.worker")

@@ -19,8 +19,8 @@ from django.utils import autoreload
 
 from .. import conf
 from ..conf import process
+from ..conf.loglines import set_up_logging
 from ..conf.options import WorkerOptions
-from .logs import set_up_logging
 from .process import RELOAD_PATIENCE
 from .worker import ExitCode, Worker, load_each, node_name
 

@@ -16,11 +16,10 @@ from ..notify import JOBS, Subscription, Watch, get_listener
 from ..notify.alarms import FallbackPoll
 from ..notify.listener import YIELD_GIL
 from .coroutines import CoroutinePool
-from .leases import FLOW, SUSPECT
+from .held import FLOW, SUSPECT
 from .link import DatabaseLink, read_strays, until_due
-from .paused import PausedTasks
 from .queue_names import QueueLimits, QueueNames
-from .starts import RatedStarts, Starts, SuspectIsolation
+from .starts import PausedTasks, RatedStarts, Starts, SuspectIsolation
 from .state import WorkerState
 
 logger = logging.getLogger("django_leasequeue.worker")

@@ -15,17 +15,16 @@ import django
 import psycopg
 
 from .. import __version__, conf
+from ..conf.loglines import about
 from ..engine import LeasedJob, Outcome, Release, advance_floors, extend, release
 from ..engine.jobs.results import Progress, progress
 from ..engine.leases.floor import Proposals
 from ..engine.limits import MAX_BATCH
 from ..engine.outage import FIRST_RETRY, LAST_RETRY
 from ..exceptions import LeaseQueueError
-from .buffer import take_from
+from .held import FLOW, SUSPECT, take_from
 from .journal import OrphanRecovery
-from .leases import FLOW, SUSPECT
 from .link import DatabaseLink, Unreached, remove_presence, write_presence
-from .logs import about
 from .state import WorkerState
 
 logger = logging.getLogger("django_leasequeue.worker")

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
+from ..conf.loglines import about
 from ..engine import Failure, LeasedJob
 from ..engine.dead.fingerprint import text_of
 from ..exceptions import NotBegun
 from ..notify.alarms import Alarm
 from .control import GiveUp, Handler, JobAborted, JobControl, JobTimeout, Retry
-from .logs import about
 
 _set_async_exc = ctypes.pythonapi.PyThreadState_SetAsyncExc
 _set_async_exc.argtypes = (ctypes.c_ulong, ctypes.py_object)

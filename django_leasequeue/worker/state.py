@@ -21,10 +21,9 @@ from ..engine.limits import MAX_BATCH
 from ..engine.outage import Outage, advice
 from ..notify.alarms import Alarm
 from .batches import BatchGatherer, BatchHandler, take_apart
-from .buffer import JobBuffer
 from .control import EndingName, Handler, JobControl
+from .held import JobBuffer, Leases
 from .journal import Journal
-from .leases import Leases
 from .link import LinkClosed
 from .run import STOPPED, UNSTARTED, Entry, Slot, Timekeeper
 

@@ -21,10 +21,9 @@ from ..engine import codec
 from ..engine.jobs.steps import KeptStep, forget_wait, keep_step, load_step, read_steps, step_text, wait_step
 from ..engine.limits import MAX_SPAN_MS, MAX_STEP_NAME, MAX_STEPS, check_integer, check_text, seconds_of
 from ..engine.store import is_reference
-from ..engine.write_guard import OneTransaction, check_ended, refusing_writes
 from ..enums import JobFlag
 from ..exceptions import EventTimeout, InvalidOption, JobCancelled, JobFailed, LeaseLost, PayloadTooLarge
-from .atomic import AtomicStep, atomic_run
+from .atomic import AtomicStep, OneTransaction, atomic_run, check_ended, refusing_writes
 from .undo import Undo, UndoneSteps
 
 if TYPE_CHECKING:

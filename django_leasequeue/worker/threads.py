@@ -15,7 +15,7 @@ from . import forked
 from .batches import Answers, BatchRun, JobBatch
 from .control import JobControl, JobTimeout
 from .edge import check_edge, clear_edge, connected_threads, tidy_connections
-from .leases import RATED
+from .held import RATED
 from .run import COMPLETED, FAILED, RETRY, UNSTARTED, Entry, RunAlarm, Slot, ThreadAlarm, failed
 from .state import WorkerState
 

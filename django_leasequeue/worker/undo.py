@@ -14,8 +14,8 @@ from django.utils.module_loading import import_string
 
 from .. import engine
 from ..engine import codec
+from ..engine.jobs.cancel import CANCELLED, NOTE, forget_undone, note_undo
 from ..engine.jobs.steps import KeptStep, read_steps
-from ..engine.jobs.undo import CANCELLED, NOTE, forget_undone, note_undo
 from ..exceptions import InvalidOption, LeaseLost, LeaseQueueError
 from .atomic import database_of
 

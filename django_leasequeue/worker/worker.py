@@ -20,21 +20,20 @@ from django.db import connections
 from django.utils.module_loading import import_string
 
 from .. import conf
+from ..conf.loglines import about
 from ..conf.options import WorkerOptions
 from ..engine import metadata
 from ..engine.limits import MAX_NODE_BYTES
 from ..engine.queues import routing
 from . import forked
 from .acknowledger import Acknowledger
-from .buffer import take_each
 from .control import Handler
 from .coroutines import CoroutinePool
 from .edge import guard_blocks
 from .fetcher import Fetcher
+from .held import SUSPECT, take_each
 from .keeper import Keeper
-from .leases import SUSPECT
-from .logs import about
-from .patterns import QueueChoice, check_names
+from .queue_names import QueueChoice, check_names
 from .run import failed
 from .state import Report, WorkerState
 from .threads import ThreadPool

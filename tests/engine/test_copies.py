@@ -19,7 +19,7 @@ from django_leasequeue.checks.database import check_databases
 from django_leasequeue.engine import ConnectionExecutor, NewJob, epoch
 from django_leasequeue.engine.pool import connect
 from django_leasequeue.models import OperatorAction, StoredJob, Timeline
-from django_leasequeue.reaper import duties, lake, status
+from django_leasequeue.reaper import duties, status
 from django_leasequeue.reaper.duty import DutyRun
 from django_leasequeue.sql import paths, statement
 from tests.engine.helpers import make, put
@@ -56,14 +56,14 @@ def test_everybody_says_that_readers_wait_until_the_reaper_has_begun_an_epoch(co
     said = "0 rows of the lease log lie above the horizon"
     with connect("default") as own:
         executor = ConnectionExecutor(own)
-        assert said in next(lake.status())
+        assert said in next(status.lake_status())
         assert said in "".join(status.read_status("default").problems)
         assert [each.id for each in check_databases(None, ["default"]) if said in each.msg] == ["leasequeue.W028"]
         duties.note_timeline(DutyRun(own, "default"))
         assert executor.run(epoch.above_horizon()) is None
     put(1)
     assert enqueued()[-1] == 1
-    assert said not in "".join([*lake.status(), *status.read_status("default").problems])
+    assert said not in "".join([*status.lake_status(), *status.read_status("default").problems])
 
 
 def test_the_command_begins_it_and_says_so_in_the_audit(copied: None, capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,7 +14,7 @@ from django_leasequeue.engine import partitions
 from django_leasequeue.engine.pool import connect
 from django_leasequeue.models import LeaseEvent
 from django_leasequeue.sql import statement
-from django_leasequeue.sql.locks import named
+from django_leasequeue.words import named
 from tests.engine.helpers import enqueue, make, open_transaction, run
 from tests.engine.lease_log import FIRST, drawn, put_back
 from tests.support.rows import rows

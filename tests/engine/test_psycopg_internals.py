@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from django_leasequeue.checks import settings as checks
-from django_leasequeue.engine import exchange, psycopg_internals
+from django_leasequeue.engine import exchange
 from tests.engine.helpers import own_connection
 from tests.engine.story import check, tell
 from tests.support.environment import python
@@ -17,14 +17,14 @@ from tests.support.environment import python
 
 def test_the_installed_psycopg_fits() -> None:
     """Where it is newer than ``NEWEST``: run ``.ci/run`` with the bound raised, then keep it."""
-    assert psycopg_internals.misfit() is None
+    assert exchange.misfit() is None
 
 
 @pytest.mark.parametrize(
     ("version", "fits"), [("3.2", True), ("3.3.99", True), ("3.3rc1", True), ("3.4.0.dev1", False), ("4.0", False)]
 )
 def test_a_version_that_was_not_tested_is_not_used(version: str, fits: bool) -> None:
-    reason = psycopg_internals.misfit(version)
+    reason = exchange.misfit(version)
     assert reason == (None if fits else f"psycopg {version} is newer than 3.3, the newest that was tested")
 
 
@@ -48,37 +48,37 @@ def of_no_arguments(*, pgconn: Any) -> None: ...
         ("Transformer", Rearranged, "load_rows() takes 3 positional arguments but 4 were given"),
         ("fetch_many", of_no_arguments, "of_no_arguments() takes 0 positional arguments"),
         ("error_from_result", lambda result: None, "error_from_result() returns no error"),
-        ("_MISSING", "cannot import name 'execute'", "cannot import name 'execute'"),
+        ("_NOT_IN_PSYCOPG", "cannot import name 'execute'", "cannot import name 'execute'"),
     ],
 )
 def test_a_name_of_another_signature_is_noticed(
     monkeypatch: pytest.MonkeyPatch, name: str, other: object, says: str
 ) -> None:
-    monkeypatch.setattr(psycopg_internals, name, other)
-    assert says in str(psycopg_internals.misfit())
+    monkeypatch.setattr(exchange, name, other)
+    assert says in str(exchange.misfit())
 
 
 @pytest.mark.parametrize("kind", [psycopg.Connection, psycopg.AsyncConnection])
 def test_a_connection_that_waits_otherwise_is_noticed(monkeypatch: pytest.MonkeyPatch, kind: type) -> None:
     monkeypatch.setattr(kind, "wait", of_no_arguments)
-    assert "too many positional arguments" in str(psycopg_internals.misfit())
+    assert "too many positional arguments" in str(exchange.misfit())
     monkeypatch.delattr(kind, "wait")
-    assert "has no attribute 'wait'" in str(psycopg_internals.misfit())
+    assert "has no attribute 'wait'" in str(exchange.misfit())
 
 
 @pytest.fixture
 def newer(monkeypatch: pytest.MonkeyPatch) -> Any:
     """A psycopg that nobody has tested."""
-    monkeypatch.setattr(psycopg_internals, "NEWEST", (3, 0))
-    psycopg_internals.fits.cache_clear()
+    monkeypatch.setattr(exchange, "NEWEST", (3, 0))
+    exchange.fits.cache_clear()
     yield
-    psycopg_internals.fits.cache_clear()
+    exchange.fits.cache_clear()
 
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.skipif(not exchange.ENABLED, reason="LEASEQUEUE_EXCHANGE=off")
 def test_all_goes_by_cursors_and_one_line_says_so(newer: None, caplog: pytest.LogCaptureFixture) -> None:
-    with own_connection() as executor, caplog.at_level(logging.INFO, psycopg_internals.__name__):
+    with own_connection() as executor, caplog.at_level(logging.INFO, exchange.__name__):
         check(tell(executor.run))
         assert executor.connection.execute("SELECT name FROM pg_prepared_statements").fetchall() == []
     (record,) = caplog.records

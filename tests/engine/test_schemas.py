@@ -23,7 +23,7 @@ from django_leasequeue.models import LiveJob
 from django_leasequeue.notify import Listener, close_listeners
 from django_leasequeue.notify.alarms import Alarm
 from django_leasequeue.reaper import Reaper
-from django_leasequeue.sql.locks import LOCKS, named
+from django_leasequeue.words import LOCKS, named
 from tests.reaper.support import running
 from tests.support.databases import close_emptying, database_alias, empty_tables
 from tests.support.waiting import eventually

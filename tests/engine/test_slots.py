@@ -13,7 +13,7 @@ from django_leasequeue import engine
 from django_leasequeue.engine import ConnectionExecutor, Ending, Failure, LeasedJob, LimitValues, NewJob, Release
 from django_leasequeue.engine.leases.floor import ClaimCursor
 from django_leasequeue.models import Claim, FlowTurn, Member, Queue, Ready
-from django_leasequeue.sql.locks import named
+from django_leasequeue.words import named
 from tests.engine.flow import ack, differences, limited, names, node, start, status
 from tests.engine.helpers import (
     NODE,

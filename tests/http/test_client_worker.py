@@ -28,7 +28,7 @@ from django_leasequeue.client import (
     Record,
     TopicNotFound,
     Worker,
-    leases,
+    jobs,
 )  # fmt: skip
 from django_leasequeue.engine import NewJob, Node
 from django_leasequeue.models import JobStep, LiveJob
@@ -189,7 +189,7 @@ def test_a_handler_asks_for_another_time(client: Client, queue: str, stream: boo
 
 @pytest.mark.parametrize("stream", [True, False])
 def test_leases_are_kept_while_a_job_runs(client: Client, queue: str, stream: bool, monkeypatch: Any) -> None:
-    monkeypatch.setattr(leases, "BEATS", 300)
+    monkeypatch.setattr(jobs, "BEATS", 300)
     runs: list[int] = []
     go_on = threading.Event()
 
@@ -260,9 +260,9 @@ def test_a_job_is_told_before_its_lease_is_over_while_heartbeats_hang(
     client: Client, proxy: Proxy, through: Client, queue: str, stream: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A second before the end is told; here so long that a busy machine does not come too late.
-    monkeypatch.setattr(leases, "NOTICE", 56.0)
-    monkeypatch.setattr(leases, "NOTICE_SHARE", 1.0)
-    monkeypatch.setattr(leases, "BEATS", 300)
+    monkeypatch.setattr(jobs, "NOTICE", 56.0)
+    monkeypatch.setattr(jobs, "NOTICE_SHARE", 1.0)
+    monkeypatch.setattr(jobs, "BEATS", 300)
     began = threading.Event()
     told: list[float] = []
 
@@ -466,15 +466,15 @@ def test_without_its_lease_nothing_is_kept(client: Client, queue: str) -> None:
 
 
 def test_a_process_that_stood_still_before_the_thread_began(client: Client, queue: str, monkeypatch: Any) -> None:
-    may_start, deliveries = leases.Leases.may_start, []
+    may_start, deliveries = jobs.Leases.may_start, []
 
-    async def stopped_after(self: leases.Leases, job: ClientJob) -> bool:
+    async def stopped_after(self: jobs.Leases, job: ClientJob) -> bool:
         answer = await may_start(self, job)
         if job.deliveries == 1:
             self._good_until[job] = 0
         return answer
 
-    monkeypatch.setattr(leases.Leases, "may_start", stopped_after)
+    monkeypatch.setattr(jobs.Leases, "may_start", stopped_after)
     client.produce(queue, [Record(7)])
     with running(Worker(client, queue, lambda job: deliveries.append(job.deliveries), lease_ms=500)):
         eventually(lambda: counters(client, queue) == (0, 0, 0), "it is done")

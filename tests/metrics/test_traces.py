@@ -20,12 +20,13 @@ from sentry_sdk.envelope import Envelope
 from sentry_sdk.transport import Transport
 
 from django_leasequeue import engine
+from django_leasequeue.conf import loglines
 from django_leasequeue.engine import metadata
 from django_leasequeue.exceptions import LeaseQueueError
 from django_leasequeue.metrics import otel
 from django_leasequeue.models import LiveJob
 from django_leasequeue.tasks.handler import TaskHandler
-from django_leasequeue.worker import Worker, load_options, logs
+from django_leasequeue.worker import Worker, load_options
 from tests.support.environment import python
 from tests.tasks import batch_samples, samples
 from tests.worker.handlers import ScriptHandler
@@ -184,7 +185,7 @@ def sentry() -> Iterator[Kept]:
 
 
 def run_worker() -> None:
-    logs.set_up_logging(as_json=False, verbosity=1)
+    loglines.set_up_logging(as_json=False, verbosity=1)
     Worker(load_options(burst=True, reaper=False)).run()
 
 

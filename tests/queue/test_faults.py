@@ -18,7 +18,7 @@ from django_leasequeue.engine import LeasedJob
 from django_leasequeue.exceptions import InvalidOption, LeaseLost, StorageError
 from django_leasequeue.notify.alarms import Alarm
 from django_leasequeue.notify.replies import get_hub
-from django_leasequeue.queue import heartbeat_thread, request
+from django_leasequeue.queue import heartbeat, request
 from tests.support.faults import Faulty, alias, faulty
 from tests.support.temporary_server import TemporaryServer
 from tests.support.threads import ThreadResult, in_thread
@@ -142,9 +142,9 @@ def beats(heart: Heartbeat) -> None:
 @pytest.mark.usefixtures("native")
 async def test_a_read_only_server_ends_no_heartbeat(server: Faulty, caplog: pytest.LogCaptureFixture) -> None:
     def said() -> list[str]:
-        return [record.getMessage() for record in caplog.records if record.name == heartbeat_thread.logger.name]
+        return [record.getMessage() for record in caplog.records if record.name == heartbeat.logger.name]
 
-    caplog.set_level(logging.INFO, heartbeat_thread.logger.name)
+    caplog.set_level(logging.INFO, heartbeat.logger.name)
     queue, [job] = await in_thread(lambda: leased(lease_ms=30_000))
     async with Heartbeat(queue, job, interval=0.05) as heart:
         await asyncio.to_thread(beats, heart)
@@ -219,18 +219,18 @@ def test_a_job_that_a_transaction_has_locked_keeps_no_other_waiting(server: Faul
 
 
 def test_a_thread_that_died_is_replaced(server: Faulty, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(heartbeat_thread, "RETRY", 0.05)
+    monkeypatch.setattr(heartbeat, "RETRY", 0.05)
     queue, [job] = leased(lease_ms=30_000)
     broken = threading.Event()
-    usual = heartbeat_thread.HeartbeatThread._beat
+    usual = heartbeat.HeartbeatThread._beat
 
-    def breaks(self: heartbeat_thread.HeartbeatThread, due: list[Heartbeat]) -> None:
+    def breaks(self: heartbeat.HeartbeatThread, due: list[Heartbeat]) -> None:
         if due and not broken.is_set():
             broken.set()
             raise SystemExit
         usual(self, due)
 
-    monkeypatch.setattr(heartbeat_thread.HeartbeatThread, "_beat", breaks)
+    monkeypatch.setattr(heartbeat.HeartbeatThread, "_beat", breaks)
     with Heartbeat(queue, job, interval=0.05) as heart:
         assert broken.wait(60)
         beats(heart)
@@ -240,14 +240,14 @@ def test_one_group_that_fails_leaves_the_others_alone(server: Faulty, monkeypatc
     """Whatever it is that one group's statement meets: here its own node is refused by the engine."""
     queue, [bad] = leased(lease_ms=30_000, node="bad")
     other, [good] = leased(lease_ms=30_000, node="good")
-    usual = heartbeat_thread.HeartbeatThread._extend
+    usual = heartbeat.HeartbeatThread._extend
 
-    def refuses(self: heartbeat_thread.HeartbeatThread, hearts: list[Heartbeat], connection: Any) -> None:
+    def refuses(self: heartbeat.HeartbeatThread, hearts: list[Heartbeat], connection: Any) -> None:
         if hearts[0].job.node == "bad":
             raise TypeError("of this group alone")
         usual(self, hearts, connection)
 
-    monkeypatch.setattr(heartbeat_thread.HeartbeatThread, "_extend", refuses)
+    monkeypatch.setattr(heartbeat.HeartbeatThread, "_extend", refuses)
     with Heartbeat(queue, bad, interval=0.05) as first, Heartbeat(other, good, interval=0.05) as second:
         beats(second)
         beats(second)

@@ -9,8 +9,8 @@ import django
 
 django.setup()
 
+from django_leasequeue.conf.loglines import set_up_logging  # noqa: E402
 from django_leasequeue.reaper import Duty, DutyRun, Reaper  # noqa: E402
-from django_leasequeue.worker.logs import set_up_logging  # noqa: E402
 
 
 def write(turn: DutyRun) -> None:

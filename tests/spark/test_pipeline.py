@@ -17,8 +17,8 @@ from django_leasequeue.engine import NewJob, partitions
 from django_leasequeue.engine.pool import connect
 from django_leasequeue.exceptions import InvalidOption
 from django_leasequeue.models import EventKind, JobEvent, JobState, LakeFigure, LakeSlice, LiveJob
-from django_leasequeue.reaper import lake as reaper_lake
-from django_leasequeue.spark import archive, bronze, layout, pipeline, replay, report
+from django_leasequeue.reaper.status import lake_status
+from django_leasequeue.spark import archive, bronze, layout, pipeline, report, sink
 from django_leasequeue.spark.layout import FORMATS, TABLES, Lake
 from django_leasequeue.spark.session import said
 from tests.engine.helpers import make, put
@@ -153,7 +153,7 @@ def test_from_jobs_to_the_report_by_the_command(lake: Lake, tmp_path: Path, monk
     assert "app.Boom" in text
     assert "http" not in text.replace("http://www.w3.org", "")  # nothing is loaded from anywhere
     assert (tmp_path / "r" / "nodes.csv").read_text().splitlines()[0].startswith('"node"')
-    assert any(line.startswith("consumer lake: at") for line in reaper_lake.status())
+    assert any(line.startswith("consumer lake: at") for line in lake_status())
     # Each table of gold has the key that the reference tells.
     page = Path(__file__).parents[2].joinpath("docs/reference/lake.md").read_text(encoding="utf-8")
     lines = re.findall(r"^\| `gold/(\w+)` \|[^|]*\|([^|]*)\|[^|]*\|$", page, re.MULTILINE)
@@ -388,8 +388,8 @@ def test_dead_letters_chosen_by_a_query_come_back_at_a_rate_once(lake: Lake, sou
         engine.run(engine.release([engine.Release(job.seq, job.token, failure=failure)], "n"))
     moved = []
     for _ in range(2):
-        letters = replay.dead_letters(lake.spark, source.options).where("fingerprint = 'bad'")
-        moved.append(replay.replay(letters, source.options, rate=0.01))
+        letters = sink.dead_letters(lake.spark, source.options).where("fingerprint = 'bad'")
+        moved.append(sink.replay(letters, source.options, rate=0.01))
     assert moved == [3, 0]
     jobs = {job.key: job for job in LiveJob.objects.all()}
     assert len(jobs) == 4

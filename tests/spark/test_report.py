@@ -19,7 +19,7 @@ from pyspark.sql import functions as f
 
 from django_leasequeue.exceptions import InvalidOption
 from django_leasequeue.metrics.charts import DAYS
-from django_leasequeue.spark import bronze, inventory, pipeline, report
+from django_leasequeue.spark import bronze, pipeline, report
 from django_leasequeue.spark.advice import Links, actions, change, lasted, when
 from django_leasequeue.spark.layout import FORMATS, Lake
 from django_leasequeue.spark.page import budget, html, tones
@@ -261,12 +261,12 @@ def test_the_status_lists_the_tables_of_a_lake(tmp_path: Path, format: str) -> N
     week = tables()
     for name in ("poison", "span"):
         gold.write(tmp_path, name, [week[name], []], format)
-    (empty,) = list(inventory.listed(tmp_path / "none", NOW))
+    (empty,) = list(report.inventory(tmp_path / "none", NOW))
     assert empty.endswith(": no events, no run")
     for name, told in (("silver", {"newest_at": int(HOUR.timestamp() * 1e6)}), ("run", {"ended_at": NOW.timestamp()})):
         (tmp_path / "_notes" / name).mkdir(parents=True)
         (tmp_path / "_notes" / name / "part-0.txt").write_text(json.dumps(told))
-    lake, poison, span = inventory.listed(tmp_path, NOW + timedelta(minutes=5))
+    lake, poison, span = report.inventory(tmp_path, NOW + timedelta(minutes=5))
     assert lake == f"lake {tmp_path}: events up to Thursday 14 March 2030, 12:00 UTC, last run 5 minutes ago"
     told = "Delta, version 1" if format == "delta" else "Parquet"
     assert re.fullmatch(

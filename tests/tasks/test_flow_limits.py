@@ -20,7 +20,7 @@ from django_leasequeue.tasks import Limit, task
 from django_leasequeue.tasks.api import InvalidTask, TaskResultStatus
 from django_leasequeue.tasks.handler import TaskHandler
 from django_leasequeue.testing import Harness
-from django_leasequeue.worker.leases import START
+from django_leasequeue.worker.held import START
 from tests.support.pages import run_page
 from tests.support.waiting import eventually
 from tests.tasks import django_api, flow_samples, samples

@@ -17,7 +17,7 @@ from django_leasequeue.exceptions import InvalidOption
 from django_leasequeue.models import Delayed, Job, JobStatus, PausedTask
 from django_leasequeue.notify import close_listeners
 from django_leasequeue.tasks.handler import TaskHandler
-from django_leasequeue.worker import paused
+from django_leasequeue.worker import starts
 from tests.support.waiting import eventually
 from tests.tasks import samples
 from tests.tasks.helpers import NODE, claim
@@ -144,7 +144,7 @@ def test_jobs_of_a_paused_task_wait_beside_others() -> None:
 @pytest.mark.slow  # a worker of its own
 @pytest.mark.usefixtures("_no_listener_stays")
 def test_a_running_worker_hears_of_a_pause_and_of_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(paused, "FIRST", 300.0)  # only the resume makes it due
+    monkeypatch.setattr(starts, "FIRST", 300.0)  # only the resume makes it due
     with working(TaskHandler(), concurrency=1) as threaded:
         assert samples.add.enqueue(1).wait(timeout=10) == 1
         with transaction.atomic():
@@ -187,11 +187,11 @@ def test_jobs_claimed_ahead_do_not_start_after_a_pause(monkeypatch: pytest.Monke
 @pytest.mark.django_db
 def test_a_job_goes_back_for_as_long_as_the_task_has_been_paused(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     state = Threaded(TaskHandler()).state
-    known = paused.PausedTasks(state, None, None)  # type: ignore[arg-type]
+    known = starts.PausedTasks(state, None, None)  # type: ignore[arg-type]
     samples.add.enqueue(1)
     (job,) = claim()
-    now = paused.time.monotonic()
-    monkeypatch.setattr(paused.time, "monotonic", lambda: now)
+    now = starts.time.monotonic()
+    monkeypatch.setattr(starts.time, "monotonic", lambda: now)
     for age, delay in ((0, 5_000), (90, 90_000), (86_400, 600_000)):
         known.since = {ADD: now - age}
         assert known.sort_out([job]) == []
@@ -206,7 +206,7 @@ def test_a_worker_makes_due_what_it_gave_back_while_the_task_was_resumed(monkeyp
         run = staticmethod(engine.run)
 
     worker = Threaded(TaskHandler()).worker
-    known = paused.PausedTasks(worker.state, Link(), worker._coroutines)  # type: ignore[arg-type]
+    known = starts.PausedTasks(worker.state, Link(), worker._coroutines)  # type: ignore[arg-type]
     engine.run(pause_task(ADD))
     assert known.read() == []
     engine.run(resume_task(ADD))
@@ -216,6 +216,6 @@ def test_a_worker_makes_due_what_it_gave_back_while_the_task_was_resumed(monkeyp
         give_back(600)
     known.read()
     assert [job.name for job in claim(size=10)] == [ADD] * 2
-    monkeypatch.setattr(paused, "SETTLED", -1.0)
+    monkeypatch.setattr(starts, "SETTLED", -1.0)
     known.read()
     assert known._resumed == {}

@@ -18,7 +18,7 @@ from django_leasequeue.tasks.api import InvalidTask, TaskResultStatus
 from django_leasequeue.tasks.handler import TaskHandler
 from django_leasequeue.testing import Harness
 from django_leasequeue.worker import GiveUp, JobControl, Worker, load_options
-from django_leasequeue.worker.leases import Lease
+from django_leasequeue.worker.held import Lease
 from tests.tasks import durable_tasks, isolated_samples, samples
 from tests.tasks.helpers import NODE, claim, run_one
 from tests.worker.processes import error_of, work_off

@@ -20,7 +20,7 @@ from django_leasequeue import engine
 from django_leasequeue.checks import database
 from django_leasequeue.checks import settings as checks
 from django_leasequeue.models import LeaseEvent, RecurringTask
-from django_leasequeue.models.schedule import parse
+from django_leasequeue.models.recurring import parse
 from tests.support.databases import database_alias
 from tests.support.environment import python
 from tests.support.rows import rows

@@ -9,7 +9,7 @@ from django.apps import apps
 import django_leasequeue
 import testproject
 from django_leasequeue import sql
-from django_leasequeue.sql.locks import CHANNELS, LOCKS, named
+from django_leasequeue.words import CHANNELS, LOCKS, named
 
 ROOT = Path(django_leasequeue.__file__).parent
 #: The text of each module, statement and migration that may take a lock or send a notification.

@@ -10,7 +10,7 @@ from django_leasequeue import engine
 from django_leasequeue.enums import JobFlag
 from django_leasequeue.models import Claim, FloorKind, JobEvent, JobResult, LiveJob, Queue, QueueFloor
 from django_leasequeue.worker import JobControl
-from django_leasequeue.worker.leases import Leases
+from django_leasequeue.worker.held import Leases
 from tests.engine.helpers import errors_of
 from tests.support.waiting import eventually
 from tests.worker.handlers import ScriptHandler
@@ -82,7 +82,7 @@ def test_a_job_under_a_rate_starts_at_once_or_not_at_all(admitted_at: float, las
 
 @pytest.mark.slow
 def test_a_lease_is_remembered_while_its_jobs_are_held(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("django_leasequeue.worker.leases.MANY", 1)
+    monkeypatch.setattr("django_leasequeue.worker.held.MANY", 1)
     enqueue(*({"do": "sleep", "seconds": 0.002} for _ in range(300)))
     done = burst(concurrency=2, prefetch=5)
     assert (done.state.figures.completed, done.state.figures.returned) == (300, 0)

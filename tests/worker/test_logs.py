@@ -13,9 +13,10 @@ import pytest
 from django.core import mail
 from django.utils.log import DEFAULT_LOGGING, AdminEmailHandler
 
+from django_leasequeue.conf import loglines
 from django_leasequeue.conf.loglines import LOGGERS
 from django_leasequeue.tasks.api import TASKS_LOGGER
-from django_leasequeue.worker import Worker, load_options, logs
+from django_leasequeue.worker import Worker, load_options
 from tests.tasks import samples
 from tests.worker.processes import Start
 from tests.worker.support import burst, enqueue
@@ -52,7 +53,7 @@ def test_no_mail_to_admins(work: str, settings: Any, caplog: pytest.LogCaptureFi
     tasks.addHandler(mailing)
     try:
         samples.fail_for_good.using(queue_name="work").enqueue()
-        logs.set_up_logging(as_json=False, verbosity=1)
+        loglines.set_up_logging(as_json=False, verbosity=1)
         with caplog.at_level(logging.INFO, TASKS_LOGGER):
             Worker(load_options(burst=True, reaper=False)).run()
     finally:
@@ -100,10 +101,10 @@ def test_why_it_does_not_start_is_json_too(test_dsn: str, start: Start, argument
 def test_log_lines_hold_their_fields() -> None:
     known = {"name": "django_leasequeue.worker", "levelname": "INFO", "msg": "Job done", "created": 0.0}
     entry = logging.makeLogRecord({**known, "seq": 7, "queue": "two words", "empty": "", "missing": None})
-    assert logs.TextFormatter().format(entry) == (
+    assert loglines.TextFormatter().format(entry) == (
         '1970-01-01T00:00:00.000+00:00 INFO worker: Job done seq=7 queue="two words" empty=""'
     )
-    assert json.loads(logs.JSONFormatter().format(entry)) == {
+    assert json.loads(loglines.JSONFormatter().format(entry)) == {
         "time": "1970-01-01T00:00:00.000+00:00", "level": "INFO", "logger": "django_leasequeue.worker",
         "message": "Job done", "seq": 7, "queue": "two words", "empty": "",
     }  # fmt: skip
@@ -116,7 +117,7 @@ def entries(text: str) -> list[str]:
     return [line for line in text.splitlines() if not line.startswith("  ")]
 
 
-@pytest.mark.parametrize("formatter", [logs.TextFormatter(), logging.Formatter("%(levelname)s %(message)s")])
+@pytest.mark.parametrize("formatter", [loglines.TextFormatter(), logging.Formatter("%(levelname)s %(message)s")])
 @pytest.mark.parametrize("ending", ["\n", "\r\n", "\r", "\v", "\x85", "\u2028"])
 def test_an_error_s_text_forges_no_entry(formatter: logging.Formatter, ending: str) -> None:
     """Neither as an argument, nor as a field, nor in a traceback with its cause and notes."""
@@ -141,13 +142,13 @@ def test_an_error_s_text_forges_no_entry(formatter: logging.Formatter, ending: s
 
 def test_every_logger_of_ours_keeps_to_its_lines() -> None:
     named = re.compile(r'getLogger\("(django_leasequeue[^"]*)"\)')
-    package = Path(logs.__file__).parents[1]
+    package = Path(loglines.__file__).parents[1]
     found = {name for file in package.rglob("*.py") for name in named.findall(file.read_text())}
-    assert found | {logs.LOGGER, logs.JOBS.name} == set(LOGGERS)
+    assert found | {loglines.LOGGER, loglines.JOBS.name} == set(LOGGERS)
 
 
 def test_what_commands_print_is_a_line_each(caplog: pytest.LogCaptureFixture) -> None:
-    logs.LogStream(logging.WARNING).write(f"two\n\n{FORGED}\n")
+    loglines.LogStream(logging.WARNING).write(f"two\n\n{FORGED}\n")
     assert [record.getMessage() for record in caplog.records] == ["two", FORGED]
 
 
@@ -174,13 +175,13 @@ def test_handlers_of_the_host_stay() -> None:
     own, elsewhere, terminal = logging.NullHandler(), logging.NullHandler(), logging.StreamHandler()
     logger.handlers[:], logger.propagate = [own], True
     logger.setLevel(logging.NOTSET)
-    logs.set_up_logging(as_json=False, verbosity=1)
+    loglines.set_up_logging(as_json=False, verbosity=1)
     assert (logger.handlers, logger.level) == ([own], logging.NOTSET)
     host.handlers[:], host.propagate = [elsewhere, terminal], False
     logger.handlers[:] = []
-    logs.set_up_logging(as_json=True, verbosity=2)
+    loglines.set_up_logging(as_json=True, verbosity=2)
     assert logger.level == logging.DEBUG
     assert elsewhere in host.handlers, "it goes elsewhere than to the terminal"
     assert terminal not in host.handlers
     for each in (host, root):
-        assert any(isinstance(handler.formatter, logs.JSONFormatter) for handler in each.handlers)
+        assert any(isinstance(handler.formatter, loglines.JSONFormatter) for handler in each.handlers)

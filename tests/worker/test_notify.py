@@ -17,7 +17,7 @@ from django_leasequeue.engine import pool
 from django_leasequeue.notify import Listener, Subscription, get_listener, reply_channel, session, waking
 from django_leasequeue.notify import listener as listener_module
 from django_leasequeue.notify.alarms import Alarm
-from django_leasequeue.sql.locks import named
+from django_leasequeue.words import named
 from tests.engine.helpers import make
 from tests.support.waiting import eventually
 

@@ -16,8 +16,7 @@ from django_leasequeue.engine.outage import passes
 from django_leasequeue.exceptions import InvalidOption, PayloadTooLarge
 from django_leasequeue.worker import JobAborted, JobControl, JobTimeout, load_options
 from django_leasequeue.worker.acknowledger import Acknowledger
-from django_leasequeue.worker.buffer import JobBuffer, take_from
-from django_leasequeue.worker.leases import FLOW
+from django_leasequeue.worker.held import FLOW, JobBuffer, take_from
 from django_leasequeue.worker.process import YOUNG, spare_collector
 from django_leasequeue.worker.run import COMPLETED, Entry
 from django_leasequeue.worker.supervisor import STOP, Supervisor

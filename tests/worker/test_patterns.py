@@ -16,8 +16,7 @@ from django_leasequeue.models import Queue as QueueRow
 from django_leasequeue.models import Worker
 from django_leasequeue.tasks.handler import TaskHandler
 from django_leasequeue.worker import load_options, queue_names
-from django_leasequeue.worker.patterns import MAX_PATTERNS, QueueChoice, fits
-from django_leasequeue.worker.queue_names import QueueNames
+from django_leasequeue.worker.queue_names import MAX_PATTERNS, QueueChoice, QueueNames, fits
 from tests.support.waiting import eventually
 from tests.worker.support import Threaded, results, working
 

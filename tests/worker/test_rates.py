@@ -12,7 +12,7 @@ from django_leasequeue.engine import LeasedJob
 from django_leasequeue.engine.leases.floor import ClaimCursor
 from django_leasequeue.worker import load_options, starts
 from django_leasequeue.worker.coroutines import CoroutinePool
-from django_leasequeue.worker.leases import RATED, START
+from django_leasequeue.worker.held import RATED, START
 from django_leasequeue.worker.run import Slot
 from django_leasequeue.worker.state import WorkerState
 from tests.support.waiting import eventually

@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 from django_leasequeue import engine
-from django_leasequeue.sql.locks import named
+from django_leasequeue.words import named
 from tests.conftest import HOME
 from tests.support.environment import child_environment
 from tests.support.faults import faulty

@@ -1,12 +1,16 @@
-"""Cancelling jobs by name. One that has steps to undo is due in place of removed: its worker undoes them first."""
+"""Cancelling jobs by name. One that has steps to undo is due in place of removed: its worker undoes them first.
+
+The note of such a job (its step ``$undo``) has its true deliveries, why its steps are undone, and the end.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from ...enums import JobState
 from ...exceptions import BatchTooLarge
-from .. import arrays, limits
+from .. import arrays, codec, limits
 from ..leases.settle import release
 from ..leases.sweep import promote
 from ..operation import BEGIN, Statements, announce, operation
@@ -78,3 +82,34 @@ def _turn(
     turned = yield "undo_cancel", {"queue": queue_id, "seqs": arrays.integers(seqs)}
     yield from promote([queue_id], 1)
     return [(seq, key) for seq, key in turned]
+
+
+#: The note's name among the steps of its job, and what the names of undone steps begin with.
+NOTE = "$undo"
+#: Its ``why`` if the job was cancelled; else that is a failure.
+CANCELLED = "cancelled"
+
+
+@operation
+def note_undo(
+    seq: int,
+    token: int,
+    node: str,
+    change: dict[str, Any],
+    *,
+    max_deliveries: int | None = None,
+    repeats: int | None = None,
+) -> Statements[bool]:
+    """Note why the steps of a leased job are undone, or that they are; return whether the lease is held.
+
+    ``max_deliveries``: the job has so many from then on. ``repeats``: the end of the job repeats the failure of that
+    delivery, which is forgotten.
+    """
+    noted = {"change": codec.dumps(change), "most": max_deliveries, "repeats": repeats}
+    return bool((yield "undo_note", {"seq": seq, "token": token, "node": node, **noted}))
+
+
+@operation
+def forget_undone(seq: int, token: int, node: str) -> Statements[bool]:
+    """Forget the undone steps of a leased job, and what was kept after the first of them: they run again."""
+    return bool((yield "undo_forget", {"seq": seq, "token": token, "node": node}))

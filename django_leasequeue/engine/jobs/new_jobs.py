@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from ... import conf
 from ...enums import JobFlag, JobState
 from ...exceptions import InvalidOption, PayloadTooLarge
-from ...sql.job_ranges import MAX_YEAR, NUMBERS
+from ...words import JOB_NUMBERS, MAX_YEAR
 from .. import arrays, codec, metadata
 from ..limits import (
     LARGE_BYTES,
@@ -105,7 +105,7 @@ def _check_rest(job: NewJob) -> bool:
             raise InvalidOption("run_at must be an aware datetime (use django.utils.timezone).")
         if run_at.year > MAX_YEAR:
             raise InvalidOption(f"run_at must not be after the year {MAX_YEAR}; it is {run_at}.")
-    for name, (low, high) in NUMBERS.items():
+    for name, (low, high) in JOB_NUMBERS.items():
         value = getattr(job, name)
         if value is not None:
             check_integer(value, name, low, high)

@@ -297,12 +297,10 @@ def _place(lease: Lease, name: str | None = None) -> Statements[tuple[int, int]]
 
 
 @operation
-def step_page(
-    lease: Lease, after: int = 0, size: int = MAX_STEP_PAGE
-) -> Statements[tuple[Sequence[KeptStep], int | None]]:
+def step_page(lease: Lease, after: int) -> Statements[tuple[Sequence[KeptStep], int | None]]:
     """Read the steps of a leased job that are done, a page of them in their order."""
     yield from _place(lease)
-    rows = yield "step_page", {"seq": lease.seq, "after": after, "size": size, "bytes": MAX_PAGE_BYTES}
+    rows = yield "step_page", {"seq": lease.seq, "after": after, "size": MAX_STEP_PAGE, "bytes": MAX_PAGE_BYTES}
     found = [KeptStep._make(row) for row in rows]
     whole = yield from payloads.page_steps(found, MAX_PAGE_BYTES, VALUE)
     if not whole:

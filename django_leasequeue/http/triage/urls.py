@@ -3,8 +3,7 @@
 from django.urls import path
 
 from .deadletters import DeadLetterGroupsView, DeadLettersView, DeadLetterView, RedriveView
-from .jobs import JobsView, LimitsView, WorkflowView
-from .tasks import PausedTasksView, PausedTaskView
+from .jobs import JobsView, LimitsView, PausedTasksView, PausedTaskView, WorkflowView
 
 app_name = "leasequeue_triage"
 

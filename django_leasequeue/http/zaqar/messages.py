@@ -19,8 +19,25 @@ from ..auth import require
 from ..fields import Json
 from ..schema import Words, schema_of
 from ..views import json_response
-from .base import BOOLEAN, LINKS, MARKER, Seconds, ZaqarView, bad, endpoint, forbidden, limit, limit_of, missing
-from .ids import claim_path, decode_id, encode_id, message_path, next_link, queue_path
+from .base import (
+    BOOLEAN,
+    LINKS,
+    MARKER,
+    Seconds,
+    ZaqarView,
+    bad,
+    claim_path,
+    decode_id,
+    encode_id,
+    endpoint,
+    forbidden,
+    limit,
+    limit_of,
+    message_path,
+    missing,
+    next_link,
+    queue_path,
+)
 
 MESSAGE_TTL = Seconds("ttl", "MIN_MESSAGE_TTL", "MAX_MESSAGE_TTL")
 CLAIM_TTL = Seconds("ttl", "MIN_CLAIM_TTL", "MAX_CLAIM_TTL")

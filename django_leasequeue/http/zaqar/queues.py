@@ -14,8 +14,20 @@ from ...engine.topics import messages
 from ..access import ADMIN, DELETE, READ
 from ..errors import RETRY
 from ..views import json_response
-from .base import BOOLEAN, LINKS, MARKER, Refused, ZaqarView, bad, endpoint, limit, limit_of
-from .ids import message_path, next_link, queue_path
+from .base import (
+    BOOLEAN,
+    LINKS,
+    MARKER,
+    Refused,
+    ZaqarView,
+    bad,
+    endpoint,
+    limit,
+    limit_of,
+    message_path,
+    next_link,
+    queue_path,
+)
 
 
 class ListedQueue(TypedDict):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import psycopg
 from django.core.management.base import CommandError, CommandParser
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
@@ -13,7 +12,7 @@ from django.utils.translation import gettext_noop
 from django_leasequeue import engine
 from django_leasequeue.engine import search_index
 from django_leasequeue.engine.pool import connect
-from django_leasequeue.management import LeaseQueueCommand, add_database, databases, table
+from django_leasequeue.management import LeaseQueueCommand, add_database, by_owner, databases, table
 
 
 class Command(LeaseQueueCommand):
@@ -40,13 +39,8 @@ class Command(LeaseQueueCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         for alias in databases(options):
             found = engine.run(search_index.search_indexes(), alias)
-            try:
+            with by_owner():
                 getattr(self, f"_{options['action']}")(alias, found, options)
-            except psycopg.errors.InsufficientPrivilege as error:
-                text = str(error).splitlines()[0]
-                raise CommandError(
-                    _("{error}. Run this as the owner of the tables, the role that migrates.").format(error=text)
-                ) from error
 
     def _list(self, alias: str, found: list[search_index.SearchIndex], options: dict[str, Any]) -> None:
         if options["json"]:

@@ -191,15 +191,15 @@ class Command(LeaseQueueCommand):
     def _replay(self, options: dict[str, Any]) -> None:
         # The lake itself is not needed for this.
         with self._lake({**options, "lake": options["lake"] or "unused"}) as lake:
-            from django_leasequeue.spark import database, replay
+            from django_leasequeue.spark import database, sink
 
             source = database.address(options["using"])
-            letters = replay.dead_letters(lake.spark, source, options["table"]).where(options["where"])
+            letters = sink.dead_letters(lake.spark, source, options["table"]).where(options["where"])
             chosen = letters.count()
             if options["dry_run"]:
                 self.stdout.write(_("{number} dead letters would be replayed").format(number=chosen))
                 return
-            moved = replay.replay(
+            moved = sink.replay(
                 letters,
                 {**source, "maxPayloadBytes": str(conf.settings.MAX_PAYLOAD_BYTES)},
                 **{name: options[name] for name in ("queue", "rate", "table", "write_id")},
@@ -218,14 +218,14 @@ class Command(LeaseQueueCommand):
                 self.stdout.write(_("{number} files merged").format(number=layout.maintain(lake)))
 
     def _status(self, options: dict[str, Any]) -> None:
-        from django_leasequeue.reaper import lake
+        from django_leasequeue.reaper.status import lake_status
 
-        for line in lake.status(options["using"]):
+        for line in lake_status(options["using"]):
             self.stdout.write(line)
         if options["lake"] and Path(options["lake"]).is_dir():
-            from django_leasequeue.spark import inventory
+            from django_leasequeue.spark import report
 
-            for line in inventory.listed(Path(options["lake"]), timezone.now()):
+            for line in report.inventory(Path(options["lake"]), timezone.now()):
                 self.stdout.write(line)
 
     def _forget(self, options: dict[str, Any]) -> None:

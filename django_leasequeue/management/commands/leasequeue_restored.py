@@ -12,7 +12,7 @@ from django.utils.translation import gettext_noop
 
 from django_leasequeue.engine import ConnectionExecutor, epoch
 from django_leasequeue.engine.pool import connect
-from django_leasequeue.management import LeaseQueueCommand, add_database, databases
+from django_leasequeue.management import LeaseQueueCommand, add_database, by_owner, databases
 
 #: Seconds between two tries for the lock of the lease log.
 PAUSE = 0.5
@@ -62,7 +62,8 @@ class Command(LeaseQueueCommand):
         end = time.monotonic() + wait
         while True:
             try:
-                return epoch.begin(connection)
+                with by_owner():
+                    return epoch.begin(connection)
             except psycopg.errors.LockNotAvailable:
                 if time.monotonic() > end:
                     raise CommandError(
@@ -72,8 +73,3 @@ class Command(LeaseQueueCommand):
                         ).format(database=alias)
                     ) from None
                 time.sleep(PAUSE)
-            except psycopg.errors.InsufficientPrivilege as error:
-                text = str(error).splitlines()[0]
-                raise CommandError(
-                    _("{error}. Run this as the owner of the tables, the role that migrates.").format(error=text)
-                ) from error

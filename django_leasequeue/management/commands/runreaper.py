@@ -38,7 +38,7 @@ class Command(LeaseQueueCommand):
         parser.add_argument("--json-logs", action="store_true", help=_("log lines as JSON"))
 
     def handle(self, *args: Any, **options: Any) -> None:
-        from django_leasequeue.worker.logs import set_up_logging
+        from django_leasequeue.conf.loglines import set_up_logging
 
         set_up_logging(as_json=options["json_logs"], verbosity=options["verbosity"])
         aliases = databases(options)

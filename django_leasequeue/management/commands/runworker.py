@@ -105,7 +105,7 @@ class Command(LeaseQueueCommand):
         as_json = options.get("json_logs") or (not conf.problems() and conf.settings.WORKER.json_logs)
         if not as_json:
             return super().execute(*args, **options)
-        from django_leasequeue.worker.logs import LOGGER, LogStream, set_up_logging
+        from django_leasequeue.conf.loglines import LOGGER, LogStream, set_up_logging
 
         # First of all: what the checks say is a line of the log as well, and why the worker does not start.
         set_up_logging(as_json=True, verbosity=options["verbosity"])
@@ -117,7 +117,7 @@ class Command(LeaseQueueCommand):
             sys.exit(error.returncode)
 
     def handle(self, *args: Any, **given: Any) -> None:
-        from django_leasequeue.worker.logs import set_up_logging
+        from django_leasequeue.conf.loglines import set_up_logging
 
         names = WorkerOptions.__dataclass_fields__
         given["limits"] = dict(given["limits"]) if given.get("limits") else None

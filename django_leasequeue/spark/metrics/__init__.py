@@ -8,13 +8,23 @@ those two, or what another function gives: ``forecast`` takes ``hour_of_week``, 
 ``workflow_paths``.
 """
 
-from .hours import attempts_by_hour, attempts_by_minute, jobs_by_hour
-from .latency import daily, latencies, lease_advice, percentiles, weeks
-from .nodes import node_health, poison
-from .rates import backlog, forecast, hour_of_week, in_flight, quality, span, throughput, use, workers_needed
-from .service import changes, objectives, recoveries, retry_cost, tenants, time_split
+from .health import changes, node_health, objectives, poison, recoveries, retry_cost, tenants, time_split
+from .rates import (
+    attempts_by_hour,
+    attempts_by_minute,
+    backlog,
+    forecast,
+    hour_of_week,
+    in_flight,
+    jobs_by_hour,
+    quality,
+    span,
+    throughput,
+    use,
+    workers_needed,
+)
 from .spans import attempts, attempts_of, fold, jobs, jobs_of
-from .workflows import critical_paths, workflow_paths, workflows
+from .times import critical_paths, daily, latencies, lease_advice, percentiles, weeks, workflow_paths, workflows
 
 __all__ = [
     "attempts", "attempts_by_hour", "attempts_by_minute", "attempts_of", "backlog", "changes", "critical_paths",

@@ -6,7 +6,7 @@ import re
 from functools import cache
 from pathlib import Path
 
-from django_leasequeue.sql.locks import named
+from django_leasequeue.words import named
 
 _HERE = Path(__file__).parent
 _COMMENT = re.compile(r"^\s*--.*$", re.MULTILINE)

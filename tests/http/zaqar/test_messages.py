@@ -7,7 +7,7 @@ import pytest
 from django_leasequeue import engine
 from django_leasequeue.engine import NewJob
 from django_leasequeue.engine.clock import Clock
-from django_leasequeue.http.zaqar.ids import decode_id, encode_id
+from django_leasequeue.http.zaqar.base import decode_id, encode_id
 
 from .conftest import Zaqar
 

@@ -10,7 +10,7 @@ from django_leasequeue import engine
 from django_leasequeue.engine.clock import Clock
 from django_leasequeue.exceptions import InvalidOption
 from django_leasequeue.models import Job, RecurringTask, StoredJob
-from django_leasequeue.models.schedule import parse
+from django_leasequeue.models.recurring import parse
 from django_leasequeue.reaper.concerns import recurring_problems
 from django_leasequeue.reaper.declarations import check, sync
 from tests.reaper.recurring.support import NOON, REPORT, Looker, made, next_tick

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from django_leasequeue.models.schedule import CronsimMissing, InvalidSchedule, is_tick, newest, parse
+from django_leasequeue.models.recurring import CronsimMissing, InvalidSchedule, is_tick, newest, parse
 
 ZONES = ["UTC", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Asia/Kathmandu", "America/Santiago"]
 MIDDAY = (2026, 1, 5, 12, 30)

@@ -9,7 +9,7 @@ from django.db import connection
 
 from django_leasequeue.engine.pool import connect
 from django_leasequeue.models import RecurringTask, StoredJob
-from django_leasequeue.reaper import host_code
+from django_leasequeue.reaper import duty as host_code
 from django_leasequeue.reaper import recurring as duty
 from django_leasequeue.reaper.ticks import take_ticks
 from django_leasequeue.tasks.api import BaseTaskBackend
