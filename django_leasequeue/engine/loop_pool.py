@@ -1,0 +1,117 @@
+"""The pool of one event loop's connections to an alias. It ends with its loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from contextlib import suppress
+from typing import Any
+
+import psycopg
+from psycopg_pool import AsyncConnectionPool
+
+from .. import conf
+from .pool import AsyncConnection, connection_parameters, prepares, session_settings
+from .runner import role_of
+
+#: Seconds for which the pool tries to connect before a caller has to ask it again.
+RETRY = 1.0
+#: The coroutines of a pool's tasks; with Python 3.11 the scheduler's wait is a task, too.
+_BACKGROUND = {"LoopPool.worker", "AsyncScheduler.run", "Event.wait"}
+
+
+class _Cancelled(BaseException):
+    """The loop ends while a connection is being opened."""
+
+
+class LoopPool(AsyncConnectionPool[AsyncConnection]):
+    """A pool that opens connections when they are needed, and closes them when its loop ends."""
+
+    def __init__(self, using: str) -> None:
+        self._using = using
+        self._asking: set[asyncio.Task[None]] = set()
+        self._lifetime: AsyncGenerator[None, None] | None = None
+        super().__init__(
+            connection_class=AsyncConnection,
+            kwargs={**connection_parameters(using), "autocommit": True, "prepare_threshold": None},
+            min_size=0,
+            max_size=conf.settings.ASYNC_POOL_SIZE,
+            timeout=conf.settings.ASYNC_POOL_TIMEOUT,
+            configure=self._set_up,
+            reconnect_timeout=RETRY,
+            reconnect_failed=self._ask_again,
+            open=False,
+            name=f"leasequeue-{using}",
+        )
+
+    async def begin(self, ended: Callable[[], object]) -> None:
+        """Open the pool; ``ended`` is called when it closes."""
+        self._loop = asyncio.get_running_loop()
+        await self.open()
+        self._lifetime = self._until_closed(ended)
+        await anext(self._lifetime)
+
+    async def end(self) -> None:
+        """Close the pool."""
+        if self._lifetime is not None:
+            await self._lifetime.aclose()
+
+    def abandon(self) -> None:
+        """Close the connections of a loop that has been closed: nothing can be awaited there."""
+        for connection in self._pool:
+            connection.pgconn.finish()
+        # Python would log an error for each of the pool's tasks, of which the host knows nothing.
+        for task in asyncio.all_tasks(self._loop):
+            running = task.get_coro()
+            if running is not None and getattr(running, "__qualname__", "") in _BACKGROUND:
+                task._log_destroy_pending = False  # type: ignore[attr-defined]
+                with suppress(RuntimeError):  # the loop is closed
+                    running.close()
+
+    async def _until_closed(self, ended: Callable[[], object]) -> AsyncGenerator[None, None]:
+        # asyncio closes open generators when a loop ends, as no other object: this one closes the pool.
+        try:
+            yield
+        finally:
+            ended()
+            idle = list(self._pool)
+            with suppress(asyncio.CancelledError):  # of its workers: asyncio.run cancels all tasks before
+                await self.close()
+            for connection in idle:
+                await connection.close()
+
+    # asyncio.run waits for all tasks that it cancels, and psycopg's worker goes on where a cancel meets a connection
+    # that it opens. Both would wait for ever.
+
+    @classmethod
+    async def worker(cls, *args: Any) -> None:
+        with suppress(_Cancelled):
+            await super().worker(*args)
+
+    async def _connect(self, *args: Any, **options: Any) -> AsyncConnection:
+        try:
+            return await super()._connect(*args, **options)
+        except asyncio.CancelledError:
+            raise _Cancelled from None
+
+    async def _set_up(self, connection: AsyncConnection) -> None:
+        connection.role = role_of(self._using)
+        if connection.role:
+            await connection.execute(connection.role, prepare=False)
+        if not prepares(self._using):
+            return
+        connection.prepare_after = 0
+        await connection.execute(session_settings(conf.settings.STATEMENT_TIMEOUT), prepare=False)
+
+    async def _ask_again(self, _: object) -> None:
+        """Go on connecting while a caller waits for a connection: the pool by itself would do so later and later."""
+
+        async def ask() -> None:
+            with suppress(psycopg.Error):
+                async with self.connection(RETRY):
+                    pass
+
+        if not self.closed and self.get_stats().get("requests_waiting"):
+            task = asyncio.ensure_future(ask())
+            self._asking.add(task)
+            task.add_done_callback(self._asking.discard)
