@@ -10,10 +10,6 @@ from typing import Any
 import psycopg
 from psycopg_pool import AsyncConnectionPool
 
-from .. import conf
-from .pool import AsyncConnection, connection_parameters, prepares, session_settings
-from .runner import role_of
-
 #: Seconds for which the pool tries to connect before a caller has to ask it again.
 RETRY = 1.0
 #: The coroutines of a pool's tasks; with Python 3.11 the scheduler's wait is a task, too.
@@ -24,25 +20,13 @@ class _Cancelled(BaseException):
     """The loop ends while a connection is being opened."""
 
 
-class LoopPool(AsyncConnectionPool[AsyncConnection]):
+class LoopPool(AsyncConnectionPool[Any]):
     """A pool that opens connections when they are needed, and closes them when its loop ends."""
 
-    def __init__(self, using: str) -> None:
-        self._using = using
+    def __init__(self, **options: Any) -> None:
         self._asking: set[asyncio.Task[None]] = set()
         self._lifetime: AsyncGenerator[None, None] | None = None
-        super().__init__(
-            connection_class=AsyncConnection,
-            kwargs={**connection_parameters(using), "autocommit": True, "prepare_threshold": None},
-            min_size=0,
-            max_size=conf.settings.ASYNC_POOL_SIZE,
-            timeout=conf.settings.ASYNC_POOL_TIMEOUT,
-            configure=self._set_up,
-            reconnect_timeout=RETRY,
-            reconnect_failed=self._ask_again,
-            open=False,
-            name=f"leasequeue-{using}",
-        )
+        super().__init__(min_size=0, reconnect_timeout=RETRY, reconnect_failed=self._ask_again, open=False, **options)
 
     async def begin(self, ended: Callable[[], object]) -> None:
         """Open the pool; ``ended`` is called when it closes."""
@@ -88,20 +72,11 @@ class LoopPool(AsyncConnectionPool[AsyncConnection]):
         with suppress(_Cancelled):
             await super().worker(*args)
 
-    async def _connect(self, *args: Any, **options: Any) -> AsyncConnection:
+    async def _connect(self, *args: Any, **options: Any) -> Any:
         try:
             return await super()._connect(*args, **options)
         except asyncio.CancelledError:
             raise _Cancelled from None
-
-    async def _set_up(self, connection: AsyncConnection) -> None:
-        connection.role = role_of(self._using)
-        if connection.role:
-            await connection.execute(connection.role, prepare=False)
-        if not prepares(self._using):
-            return
-        connection.prepare_after = 0
-        await connection.execute(session_settings(conf.settings.STATEMENT_TIMEOUT), prepare=False)
 
     async def _ask_again(self, _: object) -> None:
         """Go on connecting while a caller waits for a connection: the pool by itself would do so later and later."""

@@ -227,7 +227,7 @@ def connect(
         connection.execute(connection.role, prepare=False)
     if ours:
         connection.prepare_after = 0
-        connection.execute(session_settings(patience), prepare=False)
+        connection.execute(_settings(patience), prepare=False)
     return connection
 
 
@@ -251,8 +251,7 @@ _LIMIT = (
 )
 
 
-def session_settings(patience: float | None) -> Any:  # psycopg takes literals, and this is made of them
-    """Return the statements by which a session of ours begins; ``patience``: seconds that it gives a statement."""
+def _settings(patience: float | None) -> Any:  # psycopg takes literals, and this is made of them
     return STEADY_PLANS + _UTC + _OURS + (_LIMIT.format(int(patience * 900)) if patience else "")
 
 
@@ -272,12 +271,29 @@ async def ain_transaction(using: str) -> bool:
     return in_thread() and await sync_to_async(in_transaction)(using)
 
 
+async def _configure(using: str, connection: AsyncConnection) -> None:
+    connection.role = role_of(using)
+    if connection.role:
+        await connection.execute(connection.role, prepare=False)
+    if not prepares(using):
+        return
+    connection.prepare_after = 0
+    await connection.execute(_settings(conf.settings.STATEMENT_TIMEOUT), prepare=False)
+
+
 async def _open_pool(using: str) -> LoopPool:
     """Make and open this event loop's pool for an alias."""
     from .loop_pool import LoopPool
 
     pools = _pools.get()
-    pools[using] = made = LoopPool(using)
+    pools[using] = made = LoopPool(
+        connection_class=AsyncConnection,
+        kwargs={**connection_parameters(using), "autocommit": True, "prepare_threshold": None},
+        max_size=conf.settings.ASYNC_POOL_SIZE,
+        timeout=conf.settings.ASYNC_POOL_TIMEOUT,
+        configure=partial(_configure, using),
+        name=f"leasequeue-{using}",
+    )
     await made.begin(partial(pools.pop, using, None))
     return made
 

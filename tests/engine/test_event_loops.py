@@ -14,7 +14,6 @@ from django.db import connection
 
 from django_leasequeue import engine
 from django_leasequeue.engine import pool
-from django_leasequeue.engine.loop_pool import LoopPool
 from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("native")]
@@ -100,7 +99,7 @@ def test_those_of_a_loop_that_ends_nothing_are_closed_when_the_next_one_begins(c
 def test_a_loop_that_ends_while_a_connection_is_opened_waits_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     begun = asyncio.Event()
 
-    async def set_up(self: LoopPool, connection: psycopg.AsyncConnection[Any]) -> None:
+    async def configure(using: str, connection: psycopg.AsyncConnection[Any]) -> None:
         begun.set()
         await asyncio.sleep(60)
 
@@ -108,7 +107,7 @@ def test_a_loop_that_ends_while_a_connection_is_opened_waits_for_nothing(monkeyp
         asyncio.ensure_future(call())  # noqa: RUF006
         await begun.wait()
 
-    monkeypatch.setattr(LoopPool, "_set_up", set_up)
+    monkeypatch.setattr(pool, "_configure", configure)
     before, since = backends(), time.monotonic()
     run(impatient)
     assert time.monotonic() - since < 5
