@@ -20,6 +20,19 @@ class _Cancelled(BaseException):
     """The loop ends while a connection is being opened."""
 
 
+class _UntilCancelled:
+    """The queue of a pool's worker, which gives nothing to one that was cancelled."""
+
+    def __init__(self, queue: Any) -> None:
+        self._queue = queue
+
+    async def get(self) -> Any:
+        worker = asyncio.current_task()
+        if worker is not None and worker.cancelling():
+            raise _Cancelled
+        return await self._queue.get()
+
+
 class LoopPool(AsyncConnectionPool[Any]):
     """A pool that opens connections when they are needed, and closes them when its loop ends."""
 
@@ -64,13 +77,13 @@ class LoopPool(AsyncConnectionPool[Any]):
             for connection in idle:
                 await connection.close()
 
-    # asyncio.run waits for all tasks that it cancels, and psycopg's worker goes on where a cancel meets a connection
-    # that it opens. Both would wait for ever.
+    # asyncio.run waits for all tasks that it cancels. psycopg's worker takes a cancel for an error of what it does, and
+    # before Python 3.12 a wait that ends just then loses it: it would go on, and both would wait for ever.
 
     @classmethod
-    async def worker(cls, *args: Any) -> None:
+    async def worker(cls, queue: Any) -> None:
         with suppress(_Cancelled):
-            await super().worker(*args)
+            await super().worker(_UntilCancelled(queue))  # type: ignore[arg-type]  # it needs get alone
 
     async def _connect(self, *args: Any, **options: Any) -> Any:
         try:
