@@ -33,13 +33,14 @@ class LeaseQueueConfig(AppConfig):
     @process.collector_paused()
     def ready(self) -> None:
         from .checks import database, settings  # noqa: F401  (importing them registers the checks)
-        from .engine import model_writes
+        from .engine import codec, model_writes
         from .engine.queues import declared
-        from .models import JobQuerySet, QueueQuerySet
+        from .models import JobQuerySet, QueueQuerySet, RecurringTask
         from .reaper import declarations, tables
 
         keep_to_lines(*LOGGERS)
         JobQuerySet.engine = QueueQuerySet.engine = model_writes
+        RecurringTask.codec = codec
         post_migrate.connect(declared.on_migrate, sender=self, dispatch_uid="django_leasequeue.engine.queues.declared")
         post_migrate.connect(declarations.on_migrate, sender=self, dispatch_uid="django_leasequeue.reaper.recurring")
         tables.register_holds()

@@ -133,15 +133,20 @@ class Shared(Generic[K, V]):
 
 
 class PerLoop(Generic[V]):
-    """An object that the coroutines of one event loop share, made on first use; it ends with its loop."""
+    """An object that the coroutines of one event loop share, made on first use.
 
-    def __init__(self, make: Callable[[], V]) -> None:
-        self._make = make
+    It is dropped with its loop, or, where it refers to its loop, when one is made for another loop after that was
+    closed; ``drop`` is called with it then.
+    """
+
+    def __init__(self, make: Callable[[], V], drop: Callable[[V], object] | None = None) -> None:
+        self._make, self._drop = make, drop
         self._made: WeakKeyDictionary[asyncio.AbstractEventLoop, V] = WeakKeyDictionary()
 
     def get(self) -> V:
         loop = asyncio.get_running_loop()
         if loop not in self._made:
+            self._drop_closed()
             self._made[loop] = self._make()
         return self._made[loop]
 
@@ -149,4 +154,13 @@ class PerLoop(Generic[V]):
         return self._made.pop(asyncio.get_running_loop(), None)
 
     def items(self) -> list[tuple[asyncio.AbstractEventLoop, V]]:
-        return list(self._made.items())
+        return [(loop, made) for loop in self._loops() if (made := self._made.get(loop)) is not None]
+
+    def _loops(self) -> list[asyncio.AbstractEventLoop]:
+        # At once, as other threads add theirs.
+        return [loop for reference in self._made.keyrefs() if (loop := reference()) is not None]
+
+    def _drop_closed(self) -> None:
+        for loop in self._loops():
+            if loop.is_closed() and (made := self._made.pop(loop, None)) is not None and self._drop is not None:
+                self._drop(made)

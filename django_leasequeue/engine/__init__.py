@@ -15,10 +15,10 @@ from .flow.advance import advance, expire_workflows
 from .flow.declared import Limited, LimitValues, reset_limit, set_limits
 from .flow.figures import Input, NodeRow, WorkflowStatus, get_workflow, inputs, member, workflow_nodes, workflow_of
 from .flow.workflows import Node, extend_workflow, start_workflow
-from .jobs.cancel import cancel
+from .jobs.cancel import cancel, cancel_workflow
 from .jobs.enqueue import enqueue
 from .jobs.read import JobRow, Page, list_jobs
-from .jobs.remove import cancel_workflow, purge
+from .jobs.remove import purge
 from .leases.claim import claim
 from .leases.finish import ack, finish
 from .leases.floor import advance_floors, mend_floors

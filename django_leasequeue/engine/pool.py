@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import select
 import time
 from collections.abc import AsyncIterator, Generator, Iterator, Mapping
@@ -27,15 +26,17 @@ from .outage import read_only
 from .runner import AsyncConnectionExecutor, role_of
 
 if TYPE_CHECKING:  # loaded by the first async call: sync processes start without it
-    from psycopg_pool import AsyncConnectionPool
+    from .loop_pool import LoopPool
 
 T = TypeVar("T")
 
-#: Seconds for which the pool tries to connect before a caller has to ask it again.
-RETRY = 1.0
 
-_asking: set[asyncio.Task[None]] = set()
-_pools: process.PerLoop[dict[str, AsyncConnectionPool[Any]]] = process.PerLoop(dict)
+def _abandon(pools: dict[str, LoopPool]) -> None:
+    for made in pools.values():
+        made.abandon()
+
+
+_pools: process.PerLoop[dict[str, LoopPool]] = process.PerLoop(dict, _abandon)
 
 #: A peer that has vanished is noticed within some ten seconds, not after the quarter of an hour to two hours that an
 #: operating system takes by itself. Seconds, but for ``tcp_user_timeout``: milliseconds.
@@ -280,38 +281,20 @@ async def _configure(using: str, connection: AsyncConnection) -> None:
     await connection.execute(_settings(conf.settings.STATEMENT_TIMEOUT), prepare=False)
 
 
-async def _try_again(failed: AsyncConnectionPool[Any]) -> None:
-    """Go on connecting while a caller waits for a connection: the pool by itself would do so later and later."""
-
-    async def ask() -> None:
-        with suppress(psycopg.Error):
-            async with failed.connection(RETRY):
-                pass
-
-    if not failed.closed and failed.get_stats().get("requests_waiting"):
-        task = asyncio.ensure_future(ask())
-        _asking.add(task)
-        task.add_done_callback(_asking.discard)
-
-
-async def _open_pool(using: str) -> AsyncConnectionPool[Any]:
+async def _open_pool(using: str) -> LoopPool:
     """Make and open this event loop's pool for an alias."""
-    from psycopg_pool import AsyncConnectionPool
+    from .loop_pool import LoopPool
 
-    made: AsyncConnectionPool[Any] = AsyncConnectionPool(
+    pools = _pools.get()
+    pools[using] = made = LoopPool(
         connection_class=AsyncConnection,
         kwargs={**connection_parameters(using), "autocommit": True, "prepare_threshold": None},
-        min_size=0,
         max_size=conf.settings.ASYNC_POOL_SIZE,
         timeout=conf.settings.ASYNC_POOL_TIMEOUT,
         configure=partial(_configure, using),
-        reconnect_timeout=RETRY,
-        reconnect_failed=_try_again,
-        open=False,
         name=f"leasequeue-{using}",
     )
-    _pools.get()[using] = made
-    await made.open()
+    await made.begin(partial(pools.pop, using, None))
     return made
 
 
@@ -330,8 +313,8 @@ def usage() -> dict[str, tuple[int, int, int]]:
 
 async def close_pools() -> None:
     """Close this event loop's pools (at shutdown, and between tests)."""
-    for made in (_pools.pop() or {}).values():
-        await made.close()
+    for made in list((_pools.pop() or {}).values()):
+        await made.end()
 
 
 async def arun(work: Work[T], using: str | None = None) -> T:

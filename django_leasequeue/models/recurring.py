@@ -9,7 +9,7 @@ import os
 import re
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
-from typing import Any
+from typing import Any, ClassVar
 from zoneinfo import ZoneInfo
 
 import pgtrigger
@@ -184,6 +184,9 @@ _FOLLOW = """
 class RecurringTask(models.Model):
     """A schedule and a call. One transaction enqueues a tick and sets ``last_tick_at``, so each tick runs once."""
 
+    #: ``django_leasequeue.engine.codec``: models know nothing of the engine, so the app gives it to them.
+    codec: ClassVar[Any] = None
+
     #: Its service; names are unique within one.
     service = models.CharField(max_length=128, default=service_name, editable=False)
     name = models.CharField(max_length=128)
@@ -255,14 +258,17 @@ class RecurringTask(models.Model):
         try:
             self.check_values()
         except InvalidOption as error:
-            raise ValidationError(str(error)) from error
+            # As the field's own: Django then does not look for a name that it cannot send to the database.
+            wrong = str(error)
+            raise ValidationError({"name": wrong} if wrong.startswith("name ") else wrong) from error
 
     def check_values(self) -> None:
         """Refuse values of a schedule or a call that no tick could use: ``InvalidOption``."""
         for name, longest in _TEXTS.items():
             value = getattr(self, name)
             empty = value == "" and name in _MAY_BE_EMPTY
-            if not isinstance(value, str) or not (value or empty) or len(value) > longest or "\x00" in value:
+            wrong = not isinstance(value, str) or not (value or empty) or len(value) > longest
+            if wrong or self.codec.find_unwritable(value):
                 raise InvalidOption(f"{name} must be a text of at most {longest} characters; it is {value!r}.")
         for name, (low, high) in RANGES.items():
             value = getattr(self, name)
@@ -272,6 +278,8 @@ class RecurringTask(models.Model):
                 raise InvalidOption(f"{name} must be {what} from {low:,} to {high:,}; it is {value!r}.")
         if not isinstance(self.args, list | tuple) or not isinstance(self.kwargs, dict):
             raise InvalidOption(f"args must be a list, and kwargs a dict; they are {self.args!r} and {self.kwargs!r}.")
+        for name in ("args", "kwargs"):
+            self.codec.dumps(getattr(self, name), name)
         if self.until is not None and not (hasattr(self.until, "utcoffset") and is_aware(self.until)):
             raise InvalidOption(f"until must be a datetime with a time zone; it is {self.until!r}.")
         if not isinstance(self.enabled, bool):

@@ -76,7 +76,10 @@ def to_undo(control: JobControl, error: BaseException, *, apart: bool = False) -
 
 def turn(control: JobControl, steps: UndoneSteps, error: BaseException, handler: TaskHandler) -> None:
     """Raise what a run with steps to undo ends with in place of an error, unless it is that error."""
-    if control.reason in ("stopping", "lease_lost", "cancelled") or isinstance(error, UndoFailed | LeaseLost):
+    if control.reason == "lease_lost" or isinstance(error, UndoFailed | LeaseLost):
+        return
+    # It has heeded the order to stop, and is given back. Any other error is a failure as without that order.
+    if control.reason in ("stopping", "cancelled") and isinstance(error, JobAborted | CancelledError):
         return
     job, failure = control.job, None
     if control.reason == "timeout" and isinstance(error, JobTimeout | CancelledError):

@@ -202,12 +202,12 @@ class WorkflowResult(Twins, Generic[T]):
 
     @sync
     def cancel(self) -> Body[int]:
-        """Cancel it: jobs that have not started are taken out, those that run are told, and count as what they become.
+        """Cancel it: jobs that wait are taken out, those that run are told, and count as what they become.
 
-        In the caller's transaction if there is one.
+        Jobs with steps to undo go when they are undone. In the caller's transaction if there is one.
 
         Returns:
-            How many jobs were taken out; 0 if it has ended.
+            How many waiting jobs it has cancelled; 0 if it has ended.
         """
         gone: int | None = yield self._ask(engine.cancel_workflow(UUID(self.id), project=_project_of(self.backend)))
         return gone or 0

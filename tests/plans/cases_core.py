@@ -96,6 +96,7 @@ CASES = [
         "repeats": 1}, 1),
     Case("undo_forget", {"seq": LEASED + 1, "token": LEASED + 1, "node": "n1"}, 102),
     Case("undo_lock", {"queue": BUSY, "seqs": numbers(LEASED + 1, 100)}, 100),
+    Case("undo_find", {"seqs": numbers(LEASED + 1, 100)}, 100),
     Case("undo_cancel", {"queue": IDS["later"], "seqs": numbers(LATER + 1, 100)}, 100),
     Case("undo_cancel", {"queue": BUSY, "seqs": numbers(FRESH, 100)}, 100),
     Case("step_forget", {"after": 0, "size": 1_000}, 1_000),

@@ -5,7 +5,7 @@ from typing import Any
 
 from django.contrib.auth.models import Group
 
-from django_leasequeue.tasks import FailForGood, current, step, task
+from django_leasequeue.tasks import FailForGood, current, group, step, task
 from django_leasequeue.worker import JobControl
 
 #: What undo functions did, in order; those named in ``broken`` raise.
@@ -21,6 +21,10 @@ def control() -> JobControl:
 
 def book(name: str) -> str:
     return Group.objects.create(name=name).name
+
+
+def look() -> str:
+    return Group.objects.get_or_create(name="look")[0].name
 
 
 async def abook(name: str) -> str:
@@ -51,7 +55,7 @@ def fail(how: str) -> None:
 @task(max_attempts=2, backoff=60)
 def trip(how: str = "for good") -> str:
     job = control()
-    job.step("look", book, "look")
+    job.step("look", look)
     job.step("flight", book, "flight", undo=unbook)
     job.step("hotel", book, "hotel", atomic=True, undo=unbook)
     with job.atomic_step("car", undo=unbook) as car:
@@ -60,6 +64,11 @@ def trip(how: str = "for good") -> str:
     job.step("mail", done.append, "mail")
     fail(how)
     return "booked"
+
+
+@task
+def becomes(workflow: bool) -> None:
+    control().replace(group([trip.s("sleeps")]) if workflow else trip.s("sleeps"))
 
 
 @step(undo=unbook)

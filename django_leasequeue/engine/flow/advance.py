@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 from ...enums import JobState, MemberState, TurnKind, WorkflowState
 from ...words import NodeNext
 from .. import arrays, codec
-from ..jobs.remove import cancel_replacements, remove_steps
+from ..jobs.cancel import cancel_nodes
+from ..jobs.remove import remove_steps
 from ..jobs.steps import emit_end, workflow_event
 from ..limits import check_ids
 from ..operation import BEGIN, Statements, operation
@@ -191,12 +192,11 @@ def _look(seqs: Sequence[int], freed: _Freed) -> Statements[None]:
     """Record the states of members and their effect on workflows; record which jobs may start."""
     rows = yield "flow_look", {"seqs": arrays.integers(seqs)}
     looked = [_Looked._make(row) for row in rows]
+    goes_on = {one.seq for one in looked if one.back is None}
     for queue_id in sorted({one.back for one in looked if one.back is not None}):
-        back = [one.seq for one in looked if one.back == queue_id]
-        places = [JobState.READY, JobState.DELAYED]
-        gone = yield from remove_steps(queue_id, back, places, reason="workflow_cancelled")
-        yield from cancel_replacements([job.seq for job in gone])
-    freed.ready.extend(one.seq for one in looked if one.free and one.back is None)
+        turned, _ = yield from cancel_nodes(queue_id, [one.seq for one in looked if one.back == queue_id])
+        goes_on.update(turned)
+    freed.ready.extend(one.seq for one in looked if one.free and one.seq in goes_on)
     if nodes := [one for one in looked if one.workflow is not None and one.before != one.state]:
         yield from _nodes(nodes, freed)
 

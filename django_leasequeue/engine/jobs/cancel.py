@@ -1,12 +1,14 @@
-"""Cancelling jobs by name. One that has steps to undo is due in place of removed: its worker undoes them first.
+"""Cancelling jobs by name, or with their workflow.
 
-The note of such a job (its step ``$undo``) has its true deliveries, why its steps are undone, and the end.
+One that has steps to undo is due in place of removed: its worker undoes them first. The note of such a job (its step
+``$undo``) has its true deliveries, why its steps are undone, and the end.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
+from uuid import UUID
 
 from ...enums import JobState
 from ...exceptions import BatchTooLarge
@@ -14,8 +16,9 @@ from .. import arrays, codec, limits
 from ..leases.settle import release
 from ..leases.sweep import promote
 from ..operation import BEGIN, Statements, announce, operation
+from ..queues.queues import find
 from ..rows import Release
-from .remove import cancel_replacements, remove_steps
+from .remove import remove_steps
 
 
 @operation
@@ -82,6 +85,65 @@ def _turn(
     turned = yield "undo_cancel", {"queue": queue_id, "seqs": arrays.integers(seqs)}
     yield from promote([queue_id], 1)
     return [(seq, key) for seq, key in turned]
+
+
+def _undo_first(
+    queue_id: int, project: str, seqs: Sequence[int], held: Sequence[tuple[str, int, int]] = ()
+) -> Statements[tuple[list[int], list[int]]]:
+    """Let jobs that have steps to undo do so; return those that begin, and the jobs without such steps."""
+    found = yield "undo_find", {"seqs": arrays.integers(seqs)}
+    undoing = sorted(seq for seq, begun in found if not begun)
+    turned = (yield from _turn(queue_id, project, undoing, held)) if undoing else []
+    return [seq for seq, _ in turned], sorted({*seqs} - {seq for seq, _ in found})
+
+
+@operation
+def cancel_workflow(uid: UUID, *, project: str = "") -> Statements[int | None]:
+    """Cancel a workflow: waiting jobs are removed; workers stop running ones and start none that they hold.
+
+    What has started is counted as what it becomes; the workflow ends with the last of it. Jobs with steps to undo go
+    when they are undone. Return how many waiting jobs were cancelled; ``None`` if it has ended, or there is none.
+    """
+    yield BEGIN, {}
+    rows = yield "workflow_cancel", {"uid": str(uid), "project": project}
+    if not rows:
+        return None
+    count = 0
+    for queue_id, seqs in rows:
+        turned, removed = yield from cancel_nodes(queue_id, seqs)
+        count += len(turned) + removed
+    yield "leases_taken", {"queues": arrays.integers(queue_id for queue_id, _ in rows)}
+    return count
+
+
+def cancel_nodes(queue_id: int, seqs: Sequence[int]) -> Statements[tuple[list[int], int]]:
+    """Cancel those jobs of a cancelled workflow that wait; return which undo their steps now, and how many are gone."""
+    turned, others = yield from _undo_first(queue_id, "", seqs)
+    places = [JobState.READY, JobState.DELAYED]
+    gone = yield from remove_steps(queue_id, others, places, reason="workflow_cancelled")
+    yield from cancel_replacements([job.seq for job in gone])
+    return turned, len(gone)
+
+
+def cancel_replacements(seqs: Sequence[int]) -> Statements[None]:
+    """Cancel the replacements of removed jobs: nothing waits for them any more."""
+    while seqs:
+        found = [codec.loads(text) for (text,) in (yield "step_replacements", {"seqs": arrays.integers(seqs)})]
+        queues: dict[tuple[str, str], list[int]] = {}
+        for replacement in found:
+            if "workflow" in replacement:
+                yield from cancel_workflow(UUID(replacement["workflow"]), project=replacement["project"])
+            elif "seq" in replacement:
+                queues.setdefault((replacement["project"], replacement["queue"]), []).append(replacement["seq"])
+        seqs = []
+        for (project, queue), mine in queues.items():
+            if (row := (yield from find(project, queue))) is not None:
+                yield BEGIN, {}
+                held = yield "undo_lock", {"queue": row.id, "seqs": arrays.integers(mine)}
+                _, others = yield from _undo_first(row.id, project, mine, held)
+                places = [JobState.READY, JobState.DELAYED, JobState.LEASED]
+                seqs += [job.seq for job in (yield from remove_steps(row.id, others, places))]
+                yield "leases_taken", {"queues": arrays.integers([row.id])}
 
 
 #: The note's name among the steps of its job, and what the names of undone steps begin with.

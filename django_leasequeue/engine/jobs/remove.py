@@ -1,4 +1,4 @@
-"""Removing jobs in any state: by name, in bulk, with their workflow; and the holders of keys.
+"""Removing jobs in any state, by name and in bulk; and the holders of keys.
 
 ``remove_steps`` is the one statement that does it; caps of topics take out the oldest by it, or refuse a write.
 """
@@ -8,14 +8,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from typing import NamedTuple
-from uuid import UUID
 
 from ...enums import Discard, JobState, QueueType, ResultState
 from ...exceptions import InvalidOption, QueueFull
 from ...words import ENDED, KeyVerdict
-from .. import arrays, codec, limits
-from ..operation import BEGIN, Statements, operation
-from ..queues.queues import find, require
+from .. import arrays, limits
+from ..operation import Statements, operation
+from ..queues.queues import require
 from ..rows import Enqueued, EnqueueStatus
 
 
@@ -84,44 +83,6 @@ def holder_steps(project: str, queue: str, keys: str) -> Statements[list[Holder]
     if over:
         yield from remove_steps(found[0].queue_id, over, [JobState.DEAD], expired=True)
     return found
-
-
-@operation
-def cancel_workflow(uid: UUID, *, project: str = "") -> Statements[int | None]:
-    """Cancel a workflow: waiting jobs are removed; workers stop running ones and start none that they hold.
-
-    What has started is counted as what it becomes; the workflow ends with the last of it. Return how many jobs were
-    taken out at once; ``None`` if it has ended, or there is none.
-    """
-    yield BEGIN, {}
-    rows = yield "workflow_cancel", {"uid": str(uid), "project": project}
-    if not rows:
-        return None
-    gone: list[int] = []
-    for queue_id, seqs in rows:
-        places = [JobState.READY, JobState.DELAYED]
-        gone += [job.seq for job in (yield from remove_steps(queue_id, seqs, places, reason="workflow_cancelled"))]
-    yield "leases_taken", {"queues": arrays.integers(queue_id for queue_id, _ in rows)}
-    yield from cancel_replacements(gone)
-    return len(gone)
-
-
-def cancel_replacements(seqs: Sequence[int]) -> Statements[None]:
-    """Cancel the replacements of removed jobs: nothing waits for them any more."""
-    while seqs:
-        found = [codec.loads(text) for (text,) in (yield "step_replacements", {"seqs": arrays.integers(seqs)})]
-        queues: dict[tuple[str, str], list[int]] = {}
-        for replacement in found:
-            if "workflow" in replacement:
-                yield from cancel_workflow(UUID(replacement["workflow"]), project=replacement["project"])
-            elif "seq" in replacement:
-                queues.setdefault((replacement["project"], replacement["queue"]), []).append(replacement["seq"])
-        seqs = []
-        for (project, queue), mine in queues.items():
-            if (row := (yield from find(project, queue))) is not None:
-                places = [JobState.READY, JobState.DELAYED, JobState.LEASED]
-                seqs += [job.seq for job in (yield from remove_steps(row.id, mine, places))]
-                yield "leases_taken", {"queues": arrays.integers([row.id])}
 
 
 @operation

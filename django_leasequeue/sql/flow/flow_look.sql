@@ -2,11 +2,11 @@
 --   have ended or that run again. The caller holds the locks (flow_lock.sql).
 -- Parameters: seqs (each once).
 -- Index: leasequeue_member_pkey, leasequeue_job_pkey, leasequeue_jobresult_pkey, leasequeue_deadletter_pkey,
---   leasequeue_delayed_pkey, leasequeue_ready_pkey, leasequeue_workflow_pkey.
+--   leasequeue_delayed_pkey, leasequeue_ready_pkey, leasequeue_workflow_pkey; leasequeue_jobstep_pkey.
 -- Pages: 20 + 45 a row
 -- Returns: seq, workflow, its state before and now, whether it waits for nothing but its place in ready, whether its
 --   outcome is known (false: it is ready, leased or delayed), its queue if it is of a workflow that is being cancelled
---   and came back.
+--   and came back, not to undo its steps.
 WITH looked AS MATERIALIZED (
     SELECT m.seq, m.workflow, m.key, m.taken, m.waits, m.pending, m.state AS before,
         CASE WHEN r.state IS NOT NULL THEN r.state WHEN d.dead THEN {member.FAILED}
@@ -30,7 +30,9 @@ WITH looked AS MATERIALIZED (
         FROM leasequeue_delayed w
         WHERE w.seq = m.seq AND r.state IS NULL OFFSET 0) w ON true
     LEFT JOIN LATERAL (SELECT true AS cancelled FROM leasequeue_workflow f
-        WHERE f.id = m.workflow AND f.state = {workflow.CANCELLED} AND f.ended_at IS NULL OFFSET 0) f ON true
+        WHERE f.id = m.workflow AND f.state = {workflow.CANCELLED} AND f.ended_at IS NULL
+            AND NOT EXISTS (SELECT FROM leasequeue_jobstep s
+                WHERE s.seq = m.seq AND s.name = '$undo' AND s.value ->> 'why' IS NOT NULL) OFFSET 0) f ON true
     WHERE m.seq = ANY (%(seqs)s::bigint[])
 ), kept AS (
     UPDATE leasequeue_member m SET state = looked.state, taken = m.taken AND (looked.live OR looked.keeps),

@@ -178,14 +178,31 @@ def test_what_is_no_end_phase_or_jitter_is_refused(given: dict[str, Any], words:
     ({"phase": 60}, "phase belongs to an interval"), ({"times": 0}, "times must be an integer from 1 to"),
     ({"until": NOON.replace(tzinfo=None)}, "until must be a datetime with a time zone"),
     ({"args": {"a": 1}}, "args must be a list"), ({"task": ""}, "task must be a text"),
+    ({"name": "\ud800"}, "name must be a text"), ({"name": "\x00"}, "name must be a text"),
+    ({"queue_name": "\ud800"}, "queue_name must be a text"),
 ])  # fmt: skip
 def test_the_model_refuses_what_the_settings_refuse(given: dict[str, Any], words: str) -> None:
+    refused(given, words)
+
+
+@pytest.mark.parametrize("value", [float("nan"), "\x00", "\ud800", ["\ud800"], {"\x00": 1}])
+def test_the_model_refuses_what_enqueue_refuses(value: Any) -> None:
+    with pytest.raises(InvalidOption) as error:
+        engine.run(engine.enqueue("default", [engine.NewJob({"args": [value]})]))
+    words = str(error.value).removeprefix("data").partition(" in position")[0]
+    refused({"args": [value]}, "args" + words)
+    refused({"kwargs": {"named": value}}, "kwargs" + words)
+
+
+def refused(given: dict[str, Any], words: str) -> None:
     values = {"name": "report", "schedule": "0 * * * *", "task": REPORT, **given}
-    with pytest.raises(InvalidOption, match=words):
+    with pytest.raises(InvalidOption) as error:
         RecurringTask.objects.create(**values)
+    assert words in str(error.value)
     assert not RecurringTask.objects.exists()
-    with pytest.raises(ValidationError, match=words):
-        RecurringTask(**values).clean()
+    with pytest.raises(ValidationError) as invalid:
+        RecurringTask(**values).full_clean()
+    assert words in " ".join(invalid.value.messages)
 
 
 def test_a_bad_row_that_sql_has_made_can_be_switched_off() -> None:

@@ -1,0 +1,141 @@
+"""Host code runs an event loop for a moment, again and again: no loop leaves connections, or waits for ever."""
+
+import asyncio
+import gc
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine
+from typing import Any
+
+import psycopg
+import pytest
+from asgiref.sync import async_to_sync
+from django.db import connection
+
+from django_leasequeue import engine
+from django_leasequeue.engine import pool
+from tests.support.waiting import eventually
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("native")]
+
+LOOPS = 30
+
+
+def backends() -> int:
+    gc.collect()  # what psycopg was opening when it was cancelled goes as garbage
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT count(*) FROM pg_stat_activity"
+            " WHERE datname = current_database() AND backend_type = 'client backend' AND pid <> pg_backend_pid()"
+        )
+        return int(cursor.fetchone()[0])
+
+
+async def call() -> None:
+    assert await engine.arun(engine.counts_of([])) == {}
+
+
+async def calls() -> None:
+    await asyncio.gather(*(call() for _ in range(6)))
+
+
+async def failing() -> None:
+    await call()
+    raise ZeroDivisionError
+
+
+def in_a_thread(function: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    thread = threading.Thread(target=asyncio.run, args=[function()])
+    thread.start()
+    thread.join(30)
+    assert not thread.is_alive()
+
+
+def by_hand(function: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Run a loop as some code does that knows nothing of what a loop should close."""
+    loop = asyncio.new_event_loop()
+    try:
+        loop.run_until_complete(function())
+    finally:
+        loop.close()
+
+
+def to_sync(function: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    async_to_sync(function)()
+
+
+def run(function: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    asyncio.run(function())
+
+
+@pytest.mark.parametrize("body", [call, calls])
+@pytest.mark.parametrize("way", [run, to_sync, in_a_thread])
+def test_a_loop_closes_its_connections_when_it_ends(way: Any, body: Any) -> None:
+    before = backends()
+    for _ in range(LOOPS):
+        way(body)
+    eventually(lambda: backends() <= before)
+    assert pool.usage() == {}
+
+
+def test_and_one_that_ends_with_an_exception() -> None:
+    before = backends()
+    for _ in range(3):
+        with pytest.raises(ZeroDivisionError):
+            run(failing)
+    eventually(lambda: backends() <= before)
+
+
+def test_those_of_a_loop_that_ends_nothing_are_closed_when_the_next_one_begins(caplog: Any) -> None:
+    before = backends()
+    for _ in range(LOOPS):
+        by_hand(call)
+    eventually(lambda: backends() <= before + 1)
+    run(call)
+    eventually(lambda: backends() <= before)
+    assert caplog.messages == []
+
+
+def test_a_loop_that_ends_while_a_connection_is_opened_waits_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun = asyncio.Event()
+
+    async def configure(using: str, connection: psycopg.AsyncConnection[Any]) -> None:
+        begun.set()
+        await asyncio.sleep(60)
+
+    async def impatient() -> None:
+        asyncio.ensure_future(call())  # noqa: RUF006
+        await begun.wait()
+
+    monkeypatch.setattr(pool, "_configure", configure)
+    before, since = backends(), time.monotonic()
+    run(impatient)
+    assert time.monotonic() - since < 5
+    eventually(lambda: backends() <= before)
+
+
+@pytest.mark.filterwarnings("ignore:asynchronous generator:ResourceWarning")  # of our context managers
+def test_a_generator_of_the_host_calls_us_while_its_loop_ends() -> None:
+    ended = []
+
+    async def jobs() -> AsyncIterator[int]:
+        try:
+            yield 1
+        finally:
+            await call()
+            await call()
+            ended.append(1)
+
+    async def left() -> AsyncIterator[int]:
+        found = jobs()
+        await anext(found)
+        await call()
+        return found
+
+    before = backends()
+    for _ in range(10):
+        asyncio.run(left())
+    assert len(ended) == 10
+    by_hand(call)
+    run(call)
+    eventually(lambda: backends() <= before)
