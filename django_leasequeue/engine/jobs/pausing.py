@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from datetime import datetime
 from itertools import count
-from typing import Literal, NamedTuple
-
-from django.db import transaction
+from typing import NamedTuple
 
 from ...exceptions import InvalidOption
-from .. import audit
-from ..django_executor import run
 from ..leases.sweep import promote
 from ..limits import MAX_PROJECT_BYTES, check_text
 from ..operation import Statements, operation
@@ -73,13 +69,3 @@ def make_due(name: str, project: str, rounds: int | None = None) -> Statements[N
 def _check(name: str, project: str) -> None:
     check_text(name, "the name of a task", MAX_NAME_BYTES)
     check_text(project, "project", MAX_PROJECT_BYTES, 0)
-
-
-def change_task(action: Literal["pause", "resume"], name: str, project: str, by: audit.Actor, using: str) -> bool:
-    """Pause or resume a task for an operator, with a line of the audit; return False if it is so already."""
-    with transaction.atomic(using=using):
-        pauses = action == "pause"
-        steps = pause_task(name, project=project, by=by.username) if pauses else resume_task(name, project=project)
-        if done := run(steps, using):
-            audit.write(f"{action}_task", by, project=project, detail={"name": name}, using=using)
-    return done

@@ -15,7 +15,8 @@ from ... import engine
 from ...engine import WorkflowStatus, audit
 from ...engine.codec import decode_cursor, encode_cursor
 from ...engine.flow.figures import CAP, MAX_KEYS, MAX_LIMITS, MAX_PAGE, list_limits, workflow_queues
-from ...engine.jobs.pausing import MAX_NAME_BYTES, change_task, list_paused
+from ...engine.jobs.operators import change_task
+from ...engine.jobs.pausing import MAX_NAME_BYTES, list_paused
 from ...engine.jobs.read import MAX_TAGGED, parse_tags, tagged_jobs
 from ...engine.metadata import MAX_TAGS
 from ...engine.operation import steady

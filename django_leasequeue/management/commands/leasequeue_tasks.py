@@ -11,7 +11,8 @@ from django.utils.translation import gettext_noop
 
 from django_leasequeue import engine
 from django_leasequeue.engine import audit
-from django_leasequeue.engine.jobs.pausing import change_task, list_paused
+from django_leasequeue.engine.jobs.operators import change_task
+from django_leasequeue.engine.jobs.pausing import list_paused
 from django_leasequeue.management import LeaseQueueCommand, add_database, databases, table
 
 
