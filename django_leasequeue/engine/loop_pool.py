@@ -12,25 +12,12 @@ from psycopg_pool import AsyncConnectionPool
 
 #: Seconds for which the pool tries to connect before a caller has to ask it again.
 RETRY = 1.0
-#: The coroutines of a pool's tasks; with Python 3.11 the scheduler's wait is a task, too.
-_BACKGROUND = {"LoopPool.worker", "AsyncScheduler.run", "Event.wait"}
+#: The coroutine by which the scheduler of a pool waits; with Python 3.11 it is a task of its own.
+_WAIT = "Event.wait"
 
 
 class _Cancelled(BaseException):
     """The loop ends while a connection is being opened."""
-
-
-class _UntilCancelled:
-    """The queue of a pool's worker, which gives nothing to one that was cancelled."""
-
-    def __init__(self, queue: Any) -> None:
-        self._queue = queue
-
-    async def get(self) -> Any:
-        worker = asyncio.current_task()
-        if worker is not None and worker.cancelling():
-            raise _Cancelled
-        return await self._queue.get()
 
 
 class LoopPool(AsyncConnectionPool[Any]):
@@ -38,6 +25,7 @@ class LoopPool(AsyncConnectionPool[Any]):
 
     def __init__(self, **options: Any) -> None:
         self._asking: set[asyncio.Task[None]] = set()
+        self._background: list[asyncio.Task[Any]] = []
         self._lifetime: AsyncGenerator[None, None] | None = None
         super().__init__(min_size=0, reconnect_timeout=RETRY, reconnect_failed=self._ask_again, open=False, **options)
 
@@ -45,6 +33,11 @@ class LoopPool(AsyncConnectionPool[Any]):
         """Open the pool; ``ended`` is called when it closes."""
         self._loop = asyncio.get_running_loop()
         await self.open()
+        # asyncio.run cancels all tasks that it knows, and waits for them. psycopg's workers take a cancel for an error
+        # of what they do, before Python 3.12 a wait that ends just then loses it, and both would wait for ever.
+        self._background = [task for task in asyncio.all_tasks() if task.get_name().startswith(f"{self.name}-")]
+        for task in self._background:
+            asyncio.tasks._unregister_task(task)
         self._lifetime = self._until_closed(ended)
         await anext(self._lifetime)
 
@@ -58,12 +51,13 @@ class LoopPool(AsyncConnectionPool[Any]):
         for connection in self._pool:
             connection.pgconn.finish()
         # Python would log an error for each of the pool's tasks, of which the host knows nothing.
-        for task in asyncio.all_tasks(self._loop):
+        for task in [*self._background, *asyncio.all_tasks(self._loop)]:
             running = task.get_coro()
-            if running is not None and getattr(running, "__qualname__", "") in _BACKGROUND:
+            if task in self._background or getattr(running, "__qualname__", "") == _WAIT:
                 task._log_destroy_pending = False  # type: ignore[attr-defined]
-                with suppress(RuntimeError):  # the loop is closed
-                    running.close()
+                if running is not None:
+                    with suppress(RuntimeError):  # the loop is closed
+                        running.close()
 
     async def _until_closed(self, ended: Callable[[], object]) -> AsyncGenerator[None, None]:
         # asyncio closes open generators when a loop ends, as no other object: this one closes the pool.
@@ -72,18 +66,17 @@ class LoopPool(AsyncConnectionPool[Any]):
         finally:
             ended()
             idle = list(self._pool)
-            with suppress(asyncio.CancelledError):  # of its workers: asyncio.run cancels all tasks before
+            for task in self._background:
+                task.cancel()
+            with suppress(asyncio.CancelledError):  # theirs
                 await self.close()
             for connection in idle:
                 await connection.close()
 
-    # asyncio.run waits for all tasks that it cancels. psycopg's worker takes a cancel for an error of what it does, and
-    # before Python 3.12 a wait that ends just then loses it: it would go on, and both would wait for ever.
-
     @classmethod
-    async def worker(cls, queue: Any) -> None:
+    async def worker(cls, *args: Any) -> None:
         with suppress(_Cancelled):
-            await super().worker(_UntilCancelled(queue))  # type: ignore[arg-type]  # it needs get alone
+            await super().worker(*args)
 
     async def _connect(self, *args: Any, **options: Any) -> Any:
         try:

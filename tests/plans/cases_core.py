@@ -54,7 +54,7 @@ def settled_three_ways(name: str, each: str = "", value: str = "1", **given: Any
 
 def removal(queue: str, first: int, count: int, state: int, **given: Any) -> Case:
     params = {"queue": IDS[queue], "seqs": numbers(first, count), "places": arrays.integers([state]), "reason": "x"}
-    return Case("remove", {**params, "expired": False, **given}, count)
+    return Case("remove", {**params, "expired": False, "undo": False, **given}, count)
 
 
 ENDING = {"bodies": "{}", "tracebacks": "{}"}

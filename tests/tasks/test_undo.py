@@ -281,6 +281,24 @@ def test_workers_undo_what_threads_coroutines_and_processes_have_done() -> None:
     assert [result.attempts for result in made] == [2, 2, 2]
 
 
+def test_a_cancel_that_found_no_steps_leaves_a_job_that_has_some_by_now(leasequeue: Harness) -> None:
+    result = tasks.trip.enqueue("sleeps")
+    met: list[str] = []
+
+    def run_before_the_removal(execute: Any, sql: Any, params: Any, many: bool, context: Any) -> Any:
+        if "DELETE FROM leasequeue_delayed d" in str(sql) and not met:
+            met.append("the job runs")
+            met.extend(states(leasequeue))
+        return execute(sql, params, many, context)
+
+    with connection.execute_wrapper(run_before_the_removal):
+        assert result.cancel() is False
+    assert (met, tasks.done) == (["the job runs", "suspended"], ["mail"])
+    assert result.cancel()
+    states(leasequeue)
+    assert (tasks.done, booked()) == (["mail", "car", "hotel", "flight"], ["look"])
+
+
 @pytest.mark.slow
 @pytest.mark.django_db(transaction=True)
 def test_a_cancel_waits_for_the_first_step_while_it_is_committed(monkeypatch: pytest.MonkeyPatch) -> None:

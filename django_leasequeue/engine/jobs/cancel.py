@@ -56,8 +56,9 @@ def cancel(
         turned = (yield from _turn(queue_id, project, undoing, held)) if undoing else []
         plain = {seq for _, seq, undoes, _ in rows if seq is not None and not undoes}
         leased = plain & {seq for *_, seq in held}
-        gone = yield from remove_steps(queue_id, sorted(leased), [JobState.LEASED])
-        gone += yield from remove_steps(queue_id, sorted(plain - leased), [JobState.READY, JobState.DELAYED])
+        gone = yield from remove_steps(queue_id, sorted(leased), [JobState.LEASED], undo=True)
+        waiting = [JobState.READY, JobState.DELAYED]
+        gone += yield from remove_steps(queue_id, sorted(plain - leased), waiting, undo=True)
         if held:
             yield "leases_taken", {"queues": arrays.integers([queue_id])}
         yield from cancel_replacements([job.seq for job in gone])
@@ -120,7 +121,7 @@ def cancel_nodes(queue_id: int, seqs: Sequence[int]) -> Statements[tuple[list[in
     """Cancel those jobs of a cancelled workflow that wait; return which undo their steps now, and how many are gone."""
     turned, others = yield from _undo_first(queue_id, "", seqs)
     places = [JobState.READY, JobState.DELAYED]
-    gone = yield from remove_steps(queue_id, others, places, reason="workflow_cancelled")
+    gone = yield from remove_steps(queue_id, others, places, reason="workflow_cancelled", undo=True)
     yield from cancel_replacements([job.seq for job in gone])
     return turned, len(gone)
 
@@ -142,7 +143,7 @@ def cancel_replacements(seqs: Sequence[int]) -> Statements[None]:
                 held = yield "undo_lock", {"queue": row.id, "seqs": arrays.integers(mine)}
                 _, others = yield from _undo_first(row.id, project, mine, held)
                 places = [JobState.READY, JobState.DELAYED, JobState.LEASED]
-                seqs += [job.seq for job in (yield from remove_steps(row.id, others, places))]
+                seqs += [job.seq for job in (yield from remove_steps(row.id, others, places, undo=True))]
                 yield "leases_taken", {"queues": arrays.integers([row.id])}
 
 

@@ -36,12 +36,17 @@ def remove_steps(
     *,
     reason: str | None = None,
     expired: bool = False,
+    undo: bool = False,
     gap: str | None = None,
 ) -> Statements[list[Removed]]:
-    """Remove jobs of one queue; jobs that have changed state meanwhile stay."""
+    """Remove jobs of one queue; jobs that have changed state meanwhile stay.
+
+    With ``undo`` those with steps to undo stay, too: who looked for such steps may have missed one that was being
+    committed.
+    """
     found: list[Removed] = []
     missing = list(seqs)
-    why = {"reason": reason, "expired": expired, "gap": gap}
+    why = {"reason": reason, "expired": expired, "undo": undo, "gap": gap}
     # A claim that runs at the same time takes a job from the one place where a statement looks to the other.
     for _ in range(3 if JobState.LEASED in places else 1):
         if not missing:

@@ -2,16 +2,17 @@
 --   events, tell who waits, remember the highest number. Waits for a concurrent claim and then sees its lease: never
 --   both.
 -- Parameters: queue (id), seqs, places (states that may be removed), reason (null:
---   none), expired (only those past their time), gap ('cap' or 'ttl': readers that come too late are told; null: not),
---   now.
+--   none), expired (only those past their time), undo (whether jobs with steps to undo stay), gap ('cap' or 'ttl':
+--   readers that come too late are told; null: not), now.
 -- Index: leasequeue_job_pkey, leasequeue_ready_pkey, leasequeue_delayed_pkey, leasequeue_record_pkey,
---   leasequeue_deadletter_pkey, leasequeue_attempt_job, leasequeue_floor_place; leased ones: the live claims of the
---   queue.
+--   leasequeue_deadletter_pkey, leasequeue_attempt_job, leasequeue_floor_place, leasequeue_jobstep_pkey; leased ones:
+--   the live claims of the queue.
 -- Pages: 20 + 18 a row
 -- Returns: seq, state, key, name, deliveries, bytes; telling.
 WITH clock AS MATERIALIZED (SELECT {now()} AS now, {txid()} AS txid), asked AS MATERIALIZED (
     SELECT seq, rank, COALESCE(position, seq) AS position FROM leasequeue_job
     WHERE seq = ANY (%(seqs)s::bigint[]) AND queue_id + 0 = %(queue)s::bigint
+        AND (NOT %(undo)s::bool OR NOT {undoes(leasequeue_job.seq)})
 ), places AS MATERIALIZED (
     -- Two places of a row: where this statement sees it, and where it is after a concurrent change of it.
     SELECT p.* FROM clock, asked CROSS JOIN LATERAL (
@@ -36,6 +37,7 @@ WITH clock AS MATERIALIZED (SELECT {now()} AS now, {txid()} AS txid), asked AS M
     WHERE d.seq = ANY (%(seqs)s::bigint[]) AND d.queue_id + 0 = %(queue)s::bigint
         AND {DELAYED} = ANY (%(places)s::int[])
         AND (NOT %(expired)s::bool OR d.expires_at <= clock.now)
+        AND (NOT %(undo)s::bool OR NOT {undoes(d.seq)})
     RETURNING d.seq, {DELAYED} AS state, d.deliveries, d.flags
 ), dead AS (
     DELETE FROM leasequeue_deadletter x USING clock
