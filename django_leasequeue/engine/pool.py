@@ -345,12 +345,14 @@ async def borrow(using: str) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
 
 
 def _ended(connection: psycopg.AsyncConnection[Any]) -> bool:
+    """Return whether an idle connection has ended: what can be read is the server's last words, and then the end."""
     poll = select.poll()
     poll.register(connection.fileno(), select.POLLIN)
-    if not poll.poll(0):
-        return False
-    try:
-        connection.pgconn.consume_input()
-    except psycopg.Error:
-        return True
-    return False
+    for _ in range(3):
+        if not poll.poll(0):
+            return False
+        try:
+            connection.pgconn.consume_input()
+        except psycopg.Error:
+            return True
+    return True

@@ -96,6 +96,19 @@ def test_those_of_a_loop_that_ends_nothing_are_closed_when_the_next_one_begins(c
     assert caplog.messages == []
 
 
+@pytest.mark.parametrize("turns", range(8))
+def test_a_loop_may_end_at_any_turn_after_a_call_began(turns: int) -> None:
+    async def impatient() -> None:
+        begun = asyncio.ensure_future(call())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        assert not begun.done()
+
+    before = backends()
+    in_a_thread(impatient)
+    eventually(lambda: backends() <= before)
+
+
 def test_a_loop_that_ends_while_a_connection_is_opened_waits_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     begun = asyncio.Event()
 
@@ -139,3 +152,14 @@ def test_a_generator_of_the_host_calls_us_while_its_loop_ends() -> None:
     by_hand(call)
     run(call)
     eventually(lambda: backends() <= before)
+
+
+def test_no_connection_is_lent_that_the_server_has_closed() -> None:
+    async def calls_around_its_end() -> None:
+        async with pool.borrow("default") as lent:
+            pid = lent.info.backend_pid
+        async with await psycopg.AsyncConnection.connect(**pool.connection_parameters("default")) as other:
+            await other.execute("SELECT pg_terminate_backend(%s, 10000)", [pid])
+        await call()
+
+    run(calls_around_its_end)
