@@ -1,7 +1,6 @@
 """Steps that are undone when their task fails for good or is cancelled."""
 
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -23,24 +22,10 @@ from tests.engine.helpers import NODE, make, one, put
 from tests.support.threads import ThreadResult
 from tests.support.waiting import eventually
 from tests.tasks import undo_tasks as tasks
+from tests.tasks.undoing import booked, nothing_undone, states  # noqa: F401  (a fixture)
 from tests.worker.support import working
 
-pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture(autouse=True)
-def _nothing_undone() -> Iterator[None]:
-    yield
-    tasks.done.clear()
-    tasks.broken.clear()
-
-
-def states(leasequeue: Harness, **options: Any) -> list[str]:
-    return [ran.state for ran in leasequeue.drain(**options)]
-
-
-def booked() -> list[str]:
-    return sorted(Group.objects.values_list("name", flat=True))
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("nothing_undone")]
 
 
 class TestFailure:

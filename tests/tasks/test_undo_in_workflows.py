@@ -1,10 +1,9 @@
 """A cancelled workflow undoes the steps of its unfinished jobs, as the cancel of each of them would."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import Group
 from django.test import Client
 
 from django_leasequeue.models import Job, StoredJob, Workflow
@@ -14,26 +13,12 @@ from django_leasequeue.testing import Harness
 from tests.support.waiting import eventually
 from tests.tasks import undo_tasks as tasks
 from tests.tasks.helpers import run_one
+from tests.tasks.undoing import booked, nothing_undone, states  # noqa: F401  (a fixture)
 from tests.worker.support import working
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("nothing_undone")]
 
 UNDONE = ["car", "hotel", "flight"]
-
-
-@pytest.fixture(autouse=True)
-def _nothing_undone() -> Iterator[None]:
-    yield
-    tasks.done.clear()
-    tasks.broken.clear()
-
-
-def states(leasequeue: Harness, **options: Any) -> list[str]:
-    return [ran.state for ran in leasequeue.drain(**options)]
-
-
-def booked() -> list[str]:
-    return sorted(Group.objects.values_list("name", flat=True))
 
 
 def undone(result: Any) -> None:
