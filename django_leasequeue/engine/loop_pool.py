@@ -33,9 +33,10 @@ class LoopPool(AsyncConnectionPool[Any]):
         """Open the pool; ``ended`` is called when it closes."""
         self._loop = asyncio.get_running_loop()
         await self.open()
-        # asyncio.run cancels all tasks that it knows, and waits for them. psycopg's workers take a cancel for an error
-        # of what they do, before Python 3.12 a wait that ends just then loses it, and both would wait for ever.
-        self._background = [task for task in asyncio.all_tasks() if task.get_name().startswith(f"{self.name}-")]
+        # asyncio.run cancels all tasks that it knows, and waits for them: for ever, as psycopg's workers take a cancel
+        # for an error of what they do, and before Python 3.12 a wait that ends at that moment loses it.
+        names = (f"{self.name}-worker-", f"{self.name}-scheduler")
+        self._background = [task for task in asyncio.all_tasks() if task.get_name().startswith(names)]
         for task in self._background:
             asyncio.tasks._unregister_task(task)
         self._lifetime = self._until_closed(ended)

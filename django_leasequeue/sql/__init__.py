@@ -3,8 +3,8 @@
 The folders mirror those of the code that runs the statements. An engine's statement is named
 by its file alone; those of the admin, of the lake and of the log's partitions are named with their folder, as
 ``admin/suspended``. ``{name(argument)}`` in a statement is a part that several share, ``parts/name.sql``; ``{FLOW}``,
-``{SUSPECT|LARGE}`` or ``{event.ACKED}`` is the number that ``words.py`` gives this name, as it has
-``{lock.name}`` and ``{channel.name}``. ``functions/`` has the functions of the database, one a file, in the same words.
+``{SUSPECT|LARGE}`` or ``{event.ACKED}`` is the number that ``words.py`` gives this name; ``{lock.name}`` and
+``{channel.name}`` are from there, too. ``functions/`` has the functions of the database, one a file, in the same words.
 
 Beside them stands what Spark's processes share with the engine: ``log_notes``.
 """

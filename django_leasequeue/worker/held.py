@@ -1,4 +1,4 @@
-"""What a worker holds: claimed jobs that wait for a thread, and the leases, by the worker's own clock.
+"""Claimed jobs that wait for a thread of the worker, and the leases that it holds, by its own clock.
 
 No connection is needed to know that a lease ends. It is counted from before the statement that took or renewed it was
 sent. So it never ends later here than in the database, even if the clocks of the two machines differ.

@@ -20,6 +20,9 @@ from ..queues.queues import find
 from ..rows import Release
 from .remove import remove_steps
 
+#: Where jobs stand that do not run.
+_WAITING = (JobState.READY, JobState.DELAYED)
+
 
 @operation
 def cancel(
@@ -57,8 +60,7 @@ def cancel(
         plain = {seq for _, seq, undoes, _ in rows if seq is not None and not undoes}
         leased = plain & {seq for *_, seq in held}
         gone = yield from remove_steps(queue_id, sorted(leased), [JobState.LEASED], undo=True)
-        waiting = [JobState.READY, JobState.DELAYED]
-        gone += yield from remove_steps(queue_id, sorted(plain - leased), waiting, undo=True)
+        gone += yield from remove_steps(queue_id, sorted(plain - leased), _WAITING, undo=True)
         if held:
             yield "leases_taken", {"queues": arrays.integers([queue_id])}
         yield from cancel_replacements([job.seq for job in gone])
@@ -120,8 +122,7 @@ def cancel_workflow(uid: UUID, *, project: str = "") -> Statements[int | None]:
 def cancel_nodes(queue_id: int, seqs: Sequence[int]) -> Statements[tuple[list[int], int]]:
     """Cancel those jobs of a cancelled workflow that wait; return which undo their steps now, and how many are gone."""
     turned, others = yield from _undo_first(queue_id, "", seqs)
-    places = [JobState.READY, JobState.DELAYED]
-    gone = yield from remove_steps(queue_id, others, places, reason="workflow_cancelled", undo=True)
+    gone = yield from remove_steps(queue_id, others, _WAITING, reason="workflow_cancelled", undo=True)
     yield from cancel_replacements([job.seq for job in gone])
     return turned, len(gone)
 
@@ -142,8 +143,8 @@ def cancel_replacements(seqs: Sequence[int]) -> Statements[None]:
                 yield BEGIN, {}
                 held = yield "undo_lock", {"queue": row.id, "seqs": arrays.integers(mine)}
                 _, others = yield from _undo_first(row.id, project, mine, held)
-                places = [JobState.READY, JobState.DELAYED, JobState.LEASED]
-                seqs += [job.seq for job in (yield from remove_steps(row.id, others, places, undo=True))]
+                gone = yield from remove_steps(row.id, others, [*_WAITING, JobState.LEASED], undo=True)
+                seqs += [job.seq for job in gone]
                 yield "leases_taken", {"queues": arrays.integers([row.id])}
 
 

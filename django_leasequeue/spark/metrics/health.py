@@ -230,7 +230,7 @@ def _by_hour(attempts: DataFrame) -> DataFrame:
     ).na.fill(0)
 
     def others(name: str, *place: str) -> Column:
-        """What all other nodes had there."""
+        """Return the figure of all other nodes together."""
         own = f.sum(name).over(Window.partitionBy(*place, "node"))
         return f.sum(name).over(Window.partitionBy(*place)) - own
 
