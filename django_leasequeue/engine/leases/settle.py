@@ -232,7 +232,10 @@ def tokens_of(seqs: Sequence[int], tokens: Sequence[int] | None) -> dict[int, in
         return dict.fromkeys(wanted)
     if len(limits.check_list(tokens, "the tokens")) != len(seqs):
         raise InvalidOption(f"there must be one token per seq in tokens; there are {len(tokens)} for {len(seqs)}.")
-    return dict(zip(seqs, map(limits.check_token, tokens), strict=True))
+    for token in tokens:
+        if type(token) is not int or not 0 <= token <= limits.MAX_SEQ:
+            limits.check_token(token)
+    return dict(zip(seqs, tokens, strict=True))
 
 
 logger = logging.getLogger("django_leasequeue")
