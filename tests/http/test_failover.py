@@ -20,7 +20,7 @@ from django.urls import URLPattern, URLResolver, get_resolver
 from django.utils import timezone
 from pytest_django import DjangoDbBlocker
 
-from django_leasequeue.http.access import ALL_SCOPES, make_token
+from django_leasequeue.http.access import ALL_SCOPES
 from tests.conftest import HOME
 from tests.http.servers import EventSource, Server, insert_key
 from tests.support.environment import child_environment
@@ -149,10 +149,8 @@ def database() -> Iterator[Faulty]:
 
 @pytest.fixture(scope="module")
 def token(database: Faulty) -> str:
-    token, prefix, digest = make_token()
-    with psycopg.connect(database.server.conninfo(), autocommit=True) as connection:
-        insert_key(connection, prefix, digest, sorted(ALL_SCOPES))
-    return token
+    with psycopg.connect(database.server.conninfo()) as connection:
+        return insert_key(connection, *ALL_SCOPES)
 
 
 @pytest.fixture(scope="module")
