@@ -68,6 +68,25 @@ def _validator(door: str, name: str) -> Validator:
     return Draft202012Validator({"$ref": f"#/components/schemas/{name}", "components": document(door)["components"]})
 
 
+def operations(door: str = TOPICS) -> dict[tuple[str, str], dict[str, Any]]:
+    return {
+        (method.upper(), template): operation
+        for template, methods in document(door)["paths"].items()
+        for method, operation in methods.items()
+    }
+
+
+def unnamed(door: str, text: str) -> list[str]:
+    """Return the operations and parameters that the text of a door's page does not name."""
+    lines = {line.rstrip("/") for line in text.splitlines()}
+    headings = [f"### {method} {template.rstrip('/')}" for method, template in operations(door)]
+    missing = [heading for heading in headings if heading not in lines]
+    for operation in operations(door).values():
+        names = {item["name"] for item in operation.get("parameters", []) if item["in"] != "path"} - {"format"}
+        missing += [name for name in names if not re.search(rf"[`?]{name}\b", text)]
+    return missing
+
+
 def check(method: str, address: str, status: int, answer: dict[str, Any], door: str = TOPICS) -> None:
     """Check that an answer is one that the document describes: its status, its code, its fields."""
     operation = document(door)["paths"].get(template_of(address, door), {}).get(method.lower())

@@ -415,6 +415,6 @@ def test_the_admins_pages(database: Faulty, asgi: Door, fault: str, cookie: str)
                     assert int(headers["retry-after"]) > 0, path
                 else:  # a page that does not need what is locked
                     assert (fault, status < 500) == ("statement timeout", True), path
-        eventually(lambda: ask("/admin/leasequeue/queue/")[0] == 200)
-        assert {status for status, _ in threads.map(ask, pages)} <= {200, 302, 403, 404, 405}
+        # On a busy machine a page may meet the statement timeout of these servers.
+        eventually(lambda: {status for status, _ in threads.map(ask, pages)} <= {200, 302, 403, 404, 405})
     assert "Traceback" not in asgi.server.read_log()
