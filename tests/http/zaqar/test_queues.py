@@ -1,5 +1,7 @@
 """Home, health, queues, metadata, stats."""
 
+from typing import Any
+
 import pytest
 
 from django_leasequeue import engine
@@ -24,6 +26,16 @@ class TestBase:
     @pytest.mark.parametrize("method", ["GET", "HEAD"])
     def test_health(self, zaqar: Zaqar, method: str) -> None:
         assert zaqar(method, "/v1/health").status_code == 204
+
+    def test_health_is_503_whatever_goes_wrong(self, zaqar: Zaqar, monkeypatch: Any) -> None:
+        async def fail(*_: object, **__: object) -> None:
+            raise ConnectionError
+
+        monkeypatch.setattr("django_leasequeue.http.views.RequestRunner.run", fail)
+        answer = zaqar("GET", "/v1/health")
+        assert answer.status_code == 503
+        assert answer["Retry-After"]
+        assert set(answer.json()) == {"title", "description"}
 
     @pytest.mark.parametrize(("method", "headers", "status", "words"), [
         ("GET", {"X_Project_Id": ""}, 400, "X-Project-Id"), ("GET", {"X_Project_Id": "p" * 257}, 400, "256"),
