@@ -287,5 +287,7 @@ class Relay(Proxy):
                 if gate is self._forth:
                     with self._lock:
                         self.sent += data
+                gate.wait()
                 target.sendall(data)
+        gate.wait()
         self._close(source, target)
