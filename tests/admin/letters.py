@@ -8,7 +8,7 @@ from django.db import connection
 
 from django_leasequeue import engine
 from django_leasequeue.engine import Ending, Failure, NewJob, Release, clock
-from django_leasequeue.engine.dead.bulkoperation import Asked, start_operation
+from django_leasequeue.engine.dead.bulkoperation import Asked, run_batch, start_operation
 from django_leasequeue.engine.dead.filter import DeadFilter, from_query
 from django_leasequeue.engine.dead.triage import preview
 from django_leasequeue.models import BulkOperation, JobState, LiveJob, Queue, Worker
@@ -81,6 +81,12 @@ def start(kind: str, query: str = "", by=engine.audit.CODE, expected: int | None
     asked = Asked(kind, wanted, at=engine.run(preview(DeadFilter())).at, **options)
     number = engine.run(start_operation(asked, by, expected))
     return BulkOperation.objects.get(pk=number)
+
+
+def carry_out(made: BulkOperation) -> None:
+    while engine.run(run_batch(made.pk)):
+        pass
+    made.refresh_from_db()
 
 
 def states(seqs: list[int]) -> list[str]:

@@ -20,6 +20,7 @@ from django_leasequeue.models import BulkOperation, Limit, Worker
 from tests.admin.letters import bury, end, graves, worker
 from tests.admin.pages import Page, admin_url, boss, look, signed_in
 from tests.engine.helpers import claim, make, one, put
+from tests.hosts.pages import furnish
 from tests.support.rows import rows
 
 pytestmark = pytest.mark.django_db
@@ -228,23 +229,9 @@ def without_time_zones(settings: Any) -> Iterator[None]:
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.usefixtures("without_time_zones")
 def test_pages_show_local_times_where_a_project_has_no_time_zones() -> None:
-    client, queue = boss(), graves()
-    (dead,) = bury(1)
-    put(1)
-    leased = one()
-    at = engine.clock.now()
-    running = [{"seq": leased.seq, "queue": "work", "name": "x", "seconds": 1}]
-    worker("work", ("work",), host="h", concurrency=1, running=running)
-    started = {"state": "running", "done": 1, "expected": 2, "started_at": at}
-    operation = rows(BulkOperation).create(
-        kind="discard", reason="r", queue="work", frozen_at=at, created_at=at, username="u", **started
-    )
-    for name, args in (
-        ("overview", []), ("queue_changelist", []), ("queue_change", [queue]), ("job_changelist", []),
-        ("job_change", [dead]), ("job_change", [leased.seq]), ("worker_changelist", []),
-        ("worker_change", [Worker.objects.get().pk]), ("deadletters", []), ("deadletters_list", []),
-        ("bulkoperation_change", [operation.pk]), ("operatoraction_changelist", []),
-    ):  # fmt: skip
-        page = look(client, name, *args)
+    client, at = boss(), engine.clock.now()
+    for name, address, _ in furnish():
+        answer = client.get(address)
+        assert answer.status_code == 200, name
         if name == "job_change":
-            assert f"{at + timedelta(hours=9):%Y-%m-%d %H:%M}" in page.text
+            assert f"{at + timedelta(hours=9):%Y-%m-%d %H:%M}" in Page(answer.content.decode()).text

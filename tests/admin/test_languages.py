@@ -4,7 +4,6 @@ import re
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from typing import Any
-from uuid import uuid4
 
 import polib
 import pytest
@@ -12,10 +11,11 @@ from django.test import Client
 
 from django_leasequeue import engine
 from django_leasequeue.admin import deadletters
-from django_leasequeue.models import BulkOperation, Limit, Queue, RecurringTask, Worker
-from tests.admin.letters import bury, graves, worker
+from django_leasequeue.models import BulkOperation, Queue
+from tests.admin.letters import bury, graves
 from tests.admin.pages import admin_url, boss
-from tests.engine.helpers import make, one, put
+from tests.engine.helpers import make, put
+from tests.hosts.pages import furnish
 from tests.messages import LOCALE
 from tests.support.rows import rows
 
@@ -86,40 +86,16 @@ def english(body: str) -> list[str]:
 
 @pytest.mark.slow  # it asks for every page
 def test_no_page_has_an_english_text(client: Client) -> None:
-    queue = graves()
-    (dead,) = bury(1, failure=engine.Failure("ValueError", "no such order"), key="k1", tag="t1")
-    put(2)
-    leased = one()
-    worker("node-1", running=[{"seq": leased.seq, "queue": "work", "name": "shop.send", "seconds": 1}])
-    at = engine.clock.now()
-    operation = rows(BulkOperation).create(
-        kind="retry", project="", queue="work", frozen_at=at, created_at=at, username="boss", expected=3
-    )
-    uid = uuid4()
-    engine.run(engine.start_workflow([engine.Node("work", engine.NewJob({}), label="first")], uid, name="nightly"))
-    engine.run(engine.set_limits([engine.LimitValues("api", concurrency=1, rate=5, per_ms=1_000)]))
-    RecurringTask.objects.create(name="nightly", task="shop.clean", schedule="@daily", timezone="UTC")
-    client.post(admin_url("queue_act", queue), {"action": "pause"})
+    addresses = [address for _, address, _ in furnish()]
+    addresses += [admin_url("job_changelist", **query) for query in ({"q": "nothing"}, {"state": "sleeping"})]
+    addresses += [admin_url("job_changelist", since="1h"), admin_url("overview", wrong="1")]
+    client.post(admin_url("queue_act", make("idle")), {"action": "pause"})
     found = {}
-    for name, args, query in (
-        ("overview", [], {}), ("queue_changelist", [], {}), ("queue_change", [queue], {}),
-        ("queue_options", [queue], {}), ("job_changelist", [], {}), ("job_changelist", [], {"state": "dead"}),
-        ("job_changelist", [], {"queue": queue, "state": "ready"}), ("job_changelist", [], {"q": "nothing"}),
-        ("job_changelist", [], {"state": "sleeping"}), ("job_changelist", [], {"since": "1h"}),
-        ("job_change", [dead], {}), ("job_change", [leased.seq], {}), ("tasks", [], {}),
-        ("task", [], {"name": "shop.send"}), ("worker_changelist", [], {}),
-        ("worker_change", [Worker.objects.get().pk], {}), ("recurringtask_changelist", [], {}),
-        ("recurringtask_add", [], {}), ("workflow_changelist", [], {}), ("workflow", [uid], {}),
-        ("limit_changelist", [], {}), ("limit_change", [Limit.objects.get().pk], {}), ("deadletters", [], {}),
-        ("deadletters_list", [], {}), ("deadletters_edit", [dead], {}), ("bulkoperation_changelist", [], {}),
-        ("bulkoperation_change", [operation.pk], {}), ("operatoraction_changelist", [], {}),
-        ("apikey_changelist", [], {}), ("apikey_add", [], {}), ("overview", [], {"wrong": "1"}),
-    ):  # fmt: skip
-        answer = client.get(admin_url(name, *args, **query))
-        body = answer.content.decode()
-        assert '<html lang="de"' in body, (name, query, answer.status_code)
+    for address in addresses:
+        body = client.get(address).content.decode()
+        assert '<html lang="de"' in body, address
         if texts := english(body):
-            found[name, *query.values()] = texts
+            found[address] = texts
     assert not found, found
 
 

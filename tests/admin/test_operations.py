@@ -19,7 +19,7 @@ from django_leasequeue.engine.dead.filter import DeadFilter, from_query
 from django_leasequeue.exceptions import InvalidOption, OperationActive, QueueNotFound
 from django_leasequeue.reaper import Duty, Reaper
 from django_leasequeue.reaper.duties import operations
-from tests.admin.letters import bury, die, failure, graves, start, states
+from tests.admin.letters import bury, carry_out, die, failure, graves, start, states
 from tests.engine.helpers import claim, enqueue, kinds, last_event, make, seqs
 from tests.support.rows import rows
 from tests.support.waiting import eventually
@@ -63,9 +63,7 @@ class TestCarriedOut:
         later = bury(2)
         assert engine.run(run_batch(made.pk)) is True
         assert states(old) == ["ready"] * 4 + ["dead"] * 2
-        while engine.run(run_batch(made.pk)):
-            pass
-        made.refresh_from_db()
+        carry_out(made)
         assert (made.state, made.done, states(new), states(later)) == ("done", 10, ["ready"] * 4, ["dead"] * 2)
         die(old + new)  # again
         tick(reaper, clock)
@@ -201,9 +199,7 @@ def test_a_killed_process_leaves_each_job_retried_once(subprocess_env: dict[str,
     assert made.is_active
     assert states(found).count("ready") == made.done
     rows(models.BulkOperation).update(rate=None)
-    while engine.run(run_batch(made.pk)):
-        pass
-    made.refresh_from_db()
+    carry_out(made)
     assert (made.state, made.done, made.conflicts, states(found)) == ("done", 2_000, 0, ["ready"] * 2_000)
     assert models.JobEvent.objects.filter(kind=models.EventKind.REDRIVEN).count() == 2_000
 

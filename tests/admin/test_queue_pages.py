@@ -36,25 +36,24 @@ def warned(queue: int) -> list[str]:
     return [concern.text for concern in concerns.of_queue(counts, health, now())]
 
 
-class TestQueuePage:
-    def test_depth_age_and_what_happened_in_the_last_hour(self, clock: Clock, client: Client) -> None:
-        queue = make(result_ttl_ms=60_000)
-        put(5)
-        put(2, delay_ms=60_000)
-        clock.advance(seconds=30)
-        end(*claim(2))
-        one()
-        sample()
-        clock.advance(seconds=60)
-        page = look(client, "queue_change", queue)
-        # By now the delayed ones are due and the one lease is over: what a claim could take counts as ready.
-        for words in (
-            "ready 5", "delayed 0", "in flight 0", "oldest ready 1 min 30 s ago", "last claim 1 min ago",
-            "completed 2 jobs, last 1 h",
-            "wait p50 / p99 30 s / 30 s from ready to claimed, last 1 h",
-        ):  # fmt: skip
-            assert words in page.text, words
-        assert {"throughput", "waits", "depths"} <= set(page.ids())
+def test_the_page_of_a_queue_has_depth_age_and_what_happened_in_the_last_hour(clock: Clock, client: Client) -> None:
+    queue = make(result_ttl_ms=60_000)
+    put(5)
+    put(2, delay_ms=60_000)
+    clock.advance(seconds=30)
+    end(*claim(2))
+    one()
+    sample()
+    clock.advance(seconds=60)
+    page = look(client, "queue_change", queue)
+    # By now the delayed ones are due and the one lease is over: what a claim could take counts as ready.
+    for words in (
+        "ready 5", "delayed 0", "in flight 0", "oldest ready 1 min 30 s ago", "last claim 1 min ago",
+        "completed 2 jobs, last 1 h",
+        "wait p50 / p99 30 s / 30 s from ready to claimed, last 1 h",
+    ):  # fmt: skip
+        assert words in page.text, words
+    assert {"throughput", "waits", "depths"} <= set(page.ids())
 
 
 LEADER = Leader(1, 1, "a", "local", None, 1.0, [])
@@ -218,21 +217,20 @@ class TestOptions:
         assert engine.run(engine.get("work")) == before
 
 
-class TestSteering:
-    def test_a_purge_removes_what_was_chosen_and_confirmed_and_says_how_many(self, client: Client) -> None:
-        queue = make()
-        put(3)
-        put(2, delay_ms=60_000)
-        leased = one().seq
-        for states, typed in ((["ready"], None), (["ready"], "Work"), ([], "work"), (["leased"], "work")):
-            data = {"states": states} | ({"typed": typed} if typed else {})
-            assert "Nothing was removed" in told(client, "queue_act", queue, action="purge", **data)
-        assert (StoredJob.objects.count(), OperatorAction.objects.count()) == (5, 0)
-        words = told(client, "queue_act", queue, action="purge", states=["ready"], typed="work")
-        assert "2 jobs of work were removed" in words
-        assert set(LiveJob.objects.values_list("state", flat=True)) == {1, 2}
-        assert StoredJob.objects.filter(pk=leased).exists()
-        assert OperatorAction.objects.get().counts == {"removed": 2}
+def test_a_purge_removes_what_was_chosen_and_confirmed_and_says_how_many(client: Client) -> None:
+    queue = make()
+    put(3)
+    put(2, delay_ms=60_000)
+    leased = one().seq
+    for states, typed in ((["ready"], None), (["ready"], "Work"), ([], "work"), (["leased"], "work")):
+        data = {"states": states} | ({"typed": typed} if typed else {})
+        assert "Nothing was removed" in told(client, "queue_act", queue, action="purge", **data)
+    assert (StoredJob.objects.count(), OperatorAction.objects.count()) == (5, 0)
+    words = told(client, "queue_act", queue, action="purge", states=["ready"], typed="work")
+    assert "2 jobs of work were removed" in words
+    assert set(LiveJob.objects.values_list("state", flat=True)) == {1, 2}
+    assert StoredJob.objects.filter(pk=leased).exists()
+    assert OperatorAction.objects.get().counts == {"removed": 2}
 
 
 class TestLists:

@@ -15,7 +15,7 @@ from django_leasequeue.engine import NewJob, search_index
 from django_leasequeue.engine.pool import connect
 from django_leasequeue.models import Job, OperatorAction
 from tests.admin.letters import store
-from tests.admin.pages import Page, admin_url, boss
+from tests.admin.pages import Page, admin_url, boss, walk
 from tests.engine.helpers import make
 from tests.support.commands import said
 
@@ -36,9 +36,7 @@ def jobs() -> Iterator[list[int]]:
             search_index.drop(own, index)
 
 
-@pytest.fixture
-def client() -> Client:
-    return boss()
+client = pytest.fixture(boss, name="client")
 
 
 def plan(found: Any) -> str:
@@ -93,16 +91,8 @@ def test_pages_go_on_and_too_many_are_walked_through(
     monkeypatch.setattr(job_list, "PAGE", 2)
     said("leasequeue_index", "add", PATH)
     query = {"payload": f"{PATH} = 17", "state": "any"}
-    seen: list[int] = []
-    more: dict[str, Any] = {}
-    while True:
-        answer = client.get(admin_url("job_changelist", **query, **more))
-        looked = answer.context["looked"]
-        seen += [job.seq for job in looked.jobs]
-        if looked.next is None:
-            break
-        more = {"below": looked.next}
-    assert seen == jobs[17::100][::-1]
+    pages = walk(client, "job_changelist", **query)
+    assert [job.seq for page in pages for job in page.context["looked"].jobs] == jobs[17::100][::-1]
     monkeypatch.setattr(search_index, "MAX_FOUND", 3)
     assert search(client, **query)[1] > 3
 

@@ -7,13 +7,11 @@ from django.test import Client
 
 from django_leasequeue import engine
 from django_leasequeue.engine.clock import Clock
-from django_leasequeue.engine.dead.bulkoperation import run_batch
 from django_leasequeue.exceptions import EventTimeout
 from django_leasequeue.metrics.figures import look
-from django_leasequeue.metrics.prometheus import exposition, families
 from django_leasequeue.models import BulkOperation, Job, JobStep, OperatorAction
 from django_leasequeue.worker import JobControl
-from tests.admin.letters import NODE, bury, end, give_back, graves, states, suspended
+from tests.admin.letters import NODE, bury, carry_out, end, give_back, graves, states, suspended
 from tests.admin.pages import admin_url, signed_in, told, walk
 from tests.engine.helpers import claim, one, put
 from tests.support.commands import said
@@ -63,10 +61,8 @@ def test_of_many(boss: Client) -> None:
     assert "From the step" in asked.content.decode()
     form |= {"shown": asked.context["shown"], "confirmed": "1", "from_step": "page"}
     boss.post(admin_url("deadletters_act"), form)
-    made = BulkOperation.objects.get()
-    engine.run(run_batch(made.pk))
+    carry_out(made := BulkOperation.objects.get())
     assert (states([*seqs, other]), [kept(seq) for seq in seqs]) == (["ready"] * 3 + ["dead"], [["charge"]] * 3)
-    made.refresh_from_db()
     assert made.conflict_counts == {"no_step": 1}
     assert "from the step page" in boss.get(admin_url("bulkoperation_change", made.pk)).content.decode()
     assert OperatorAction.objects.get(action="retry").detail["from_step"] == "page"
@@ -152,9 +148,6 @@ def test_the_figures(clock: Clock) -> None:
     suspended(event="packed")
     found = engine.run(look(None, 10))
     assert found.suspended == [("", "event", 1, 0), ("", "sleep", 2, 5)]
-    text = exposition(families(found), "text/plain")[0].decode()
-    assert 'leasequeue_suspended_jobs{kind="sleep"} 2.0' in text
-    assert 'leasequeue_suspended_age_seconds{kind="sleep"} 5.0' in text
 
 
 def test_attempts_leave_the_sleep_out(boss: Client, clock: Clock) -> None:

@@ -26,25 +26,24 @@ def charge(order: int) -> int:
 NAME = f"{__name__}.charge"
 
 
-class TestCounts:
-    def test_each_page_has_its_figure_for_who_may_see_it(self, client: Client) -> None:
-        make()
-        put(5)
-        one()
-        bury(3, "mail")
-        sample()
-        figures = client.get(admin_url("counts")).json()
-        assert figures == {
-            "leasequeue_overview": "1 alert", "leasequeue_deadletters": "3",
-            "leasequeue_job_changelist": "4 waiting, 1 running",
-        }  # fmt: skip
-        assert set(signed_in("view_job", name="other").get(admin_url("counts")).json()) == set(figures) - {
-            "leasequeue_overview"
-        }
-        assert Client().get(admin_url("counts")).status_code == 302
-        places = [attrs["data-lq-figure"] for tag, attrs in look(client, "job_changelist").tags
-                  if "data-lq-figure" in attrs]  # fmt: skip
-        assert set(figures) <= set(places)
+def test_each_page_has_its_figure_for_who_may_see_it(client: Client) -> None:
+    make()
+    put(5)
+    one()
+    bury(3, "mail")
+    sample()
+    figures = client.get(admin_url("counts")).json()
+    assert figures == {
+        "leasequeue_overview": "1 alert", "leasequeue_deadletters": "3",
+        "leasequeue_job_changelist": "4 waiting, 1 running",
+    }  # fmt: skip
+    assert set(signed_in("view_job", name="other").get(admin_url("counts")).json()) == set(figures) - {
+        "leasequeue_overview"
+    }
+    assert Client().get(admin_url("counts")).status_code == 302
+    places = [attrs["data-lq-figure"] for tag, attrs in look(client, "job_changelist").tags
+              if "data-lq-figure" in attrs]  # fmt: skip
+    assert set(figures) <= set(places)
 
 
 class TestManyJobs:

@@ -91,13 +91,12 @@ class TestPriorities:
             await q.enqueue("task", b"1", good)
 
 
-class TestBatches:
-    async def test_of_more_than_one_claim(self, q: DirectQueue) -> None:
-        jobs = [NewJob(body=str(number).encode(), tag="task", name="task") for number in range(1_500)]
-        await q.queue.aenqueue_many(jobs)
-        found = await q.dequeue("task", batch_size=5_000)
-        assert [int(job.payload) for job in found] == list(range(1_500))
-        assert await q.dequeue(batch_size=0) == []
+async def test_a_batch_of_more_than_one_claim(q: DirectQueue) -> None:
+    jobs = [NewJob(body=str(number).encode(), tag="task", name="task") for number in range(1_500)]
+    await q.queue.aenqueue_many(jobs)
+    found = await q.dequeue("task", batch_size=5_000)
+    assert [int(job.payload) for job in found] == list(range(1_500))
+    assert await q.dequeue(batch_size=0) == []
 
 
 class TestSnapshots:

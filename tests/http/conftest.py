@@ -3,10 +3,12 @@ from itertools import count
 from typing import Any
 
 import pytest
-from django.test import Client
+from django.test import Client as Browser
 from pytest_django import DjangoDbBlocker
 
+from django_leasequeue.client import Client
 from django_leasequeue.conf import process
+from django_leasequeue.http import payload
 from django_leasequeue.http.access import create_key
 from tests.http import contract
 from tests.http.client import Api, Ask
@@ -34,21 +36,31 @@ def api(db: None, open_api: None) -> Api:
     return Api()
 
 
+@pytest.fixture(params=["orjson", "json"])
+def either(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With and without the extra ``fast``."""
+    if request.param == "json":
+        monkeypatch.setattr(payload, "orjson", None)
+
+
 @pytest.fixture(scope="session")
 def servers(test_database_url: str) -> Iterator[list[Server]]:
-    """Two server processes on the test database, open to everybody. They outlive a test: use topics of your own."""
-    yield from serving(child_environment(test_database_url), 2)
+    """Two server processes on the test database, open to everybody. They outlive a test: use topics of your own.
 
-
-@pytest.fixture(scope="session")
-def patient(test_database_url: str) -> Iterator[list[Server]]:
-    """Two that never look again by themselves: what comes promptly, comes because it was told."""
+    They never look again by themselves: what comes promptly, comes because it was told.
+    """
     yield from serving(child_environment(test_database_url), 2, application="tests.http.patient_asgi:application")
 
 
 @pytest.fixture
 def server(servers: list[Server]) -> Server:
     return servers[0]
+
+
+@pytest.fixture
+def client(server: Server) -> Iterator[Client]:
+    with Client(server.address) as made:
+        yield made
 
 
 @pytest.fixture
@@ -80,7 +92,7 @@ def ask(settings: Any) -> Ask:
     ) -> tuple[int, dict[str, Any]]:
         headers = {"authorization": f"Bearer {create_key('test', list(scopes), **rights)[1]}"}
         how: dict[str, Any] = {} if method == "get" else {"content_type": "application/json"}
-        answer = getattr(Client(), method)(f"/v0/{path}", query, headers=headers, **how)
+        answer = getattr(Browser(), method)(f"/v0/{path}", query, headers=headers, **how)
         contract.check(method, f"/v0/{path}", answer.status_code, answer.json(), contract.TRIAGE)
         return answer.status_code, answer.json()
 

@@ -14,10 +14,12 @@ from jsonschema import Draft202012Validator
 from jsonschema.protocols import Validator
 
 _REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
-TOPICS, TRIAGE = "topics", "triage"
+TOPICS, TRIAGE, ZAQAR = "topics", "triage", "zaqar"
 #: The documents as they were when somebody last looked at them.
-ZAQAR = _REFERENCE / "http-zaqar.openapi.json"
-SNAPSHOTS = {TOPICS: _REFERENCE / "http-topics.openapi.json", TRIAGE: _REFERENCE / "http-dead-letters.openapi.json"}
+SNAPSHOTS = {
+    TOPICS: _REFERENCE / "http-topics.openapi.json", TRIAGE: _REFERENCE / "http-dead-letters.openapi.json",
+    ZAQAR: _REFERENCE / "http-zaqar.openapi.json",
+}  # fmt: skip
 #: Numbers from here on stand for seqs, and from there on for times.
 SEQS, TIMES = 100_000, 1_000_000_000_000
 #: Never given, in the page as in truth.
@@ -25,7 +27,8 @@ ABSENT = 999_999_999
 
 
 def made(door: str = TOPICS) -> dict[str, Any]:
-    generator = SchemaGenerator(patterns=[path("v0/", include(f"django_leasequeue.http.{door}.urls"))])
+    prefix = "v1/" if door == ZAQAR else "v0/"
+    generator = SchemaGenerator(patterns=[path(prefix, include(f"django_leasequeue.http.{door}.urls"))])
     found: dict[str, Any] = json.loads(json.dumps(generator.get_schema(request=None, public=True)))
     return found
 
@@ -46,12 +49,18 @@ def check_snapshot(snapshot: Path, found: dict[str, Any]) -> None:
 
 
 @cache
-def _routes(door: str) -> list[tuple[re.Pattern[str], dict[str, Any]]]:
+def _routes(door: str) -> list[tuple[re.Pattern[str], str]]:
     return [
-        (re.compile(re.sub(r"\\\{\w+\\\}", "[^/]+", re.escape(address)) + "$"), operations)
+        (re.compile(re.sub(r"\\\{\w+\\\}", "[^/]+", re.escape(template)) + "$"), template)
         # Words before what stands for any word.
-        for address, operations in sorted(document(door)["paths"].items(), key=lambda item: item[0].count("{"))
+        for template in sorted(document(door)["paths"], key=lambda template: str(template).count("{"))
     ]
+
+
+def template_of(address: str, door: str = TOPICS) -> str:
+    """Return an address as the document has it, with names for what differs; "" where it is not there."""
+    address = address.partition("?")[0]
+    return next((template for pattern, template in _routes(door) if pattern.match(address)), "")
 
 
 @cache
@@ -59,11 +68,28 @@ def _validator(door: str, name: str) -> Validator:
     return Draft202012Validator({"$ref": f"#/components/schemas/{name}", "components": document(door)["components"]})
 
 
+def operations(door: str = TOPICS) -> dict[tuple[str, str], dict[str, Any]]:
+    return {
+        (method.upper(), template): operation
+        for template, methods in document(door)["paths"].items()
+        for method, operation in methods.items()
+    }
+
+
+def unnamed(door: str, text: str) -> list[str]:
+    """Return the operations and parameters that the text of a door's page does not name."""
+    lines = {line.rstrip("/") for line in text.splitlines()}
+    headings = [f"### {method} {template.rstrip('/')}" for method, template in operations(door)]
+    missing = [heading for heading in headings if heading not in lines]
+    for operation in operations(door).values():
+        names = {item["name"] for item in operation.get("parameters", []) if item["in"] != "path"} - {"format"}
+        missing += [name for name in names if not re.search(rf"[`?]{name}\b", text)]
+    return missing
+
+
 def check(method: str, address: str, status: int, answer: dict[str, Any], door: str = TOPICS) -> None:
     """Check that an answer is one that the document describes: its status, its code, its fields."""
-    address = address.split("?", 1)[0]
-    operations = next((found for pattern, found in _routes(door) if pattern.match(address)), None)
-    operation = operations.get(method.lower()) if operations else None
+    operation = document(door)["paths"].get(template_of(address, door), {}).get(method.lower())
     if operation is None:
         assert status in (404, 405), (method, address, status)
         return

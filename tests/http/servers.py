@@ -10,7 +10,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -61,6 +61,10 @@ class Server:
         self._stream.close()
         self.log.unlink(missing_ok=True)
 
+    @property
+    def address(self) -> str:
+        return f"http://127.0.0.1:{self.port}/v0"
+
     def read_log(self) -> str:
         return self.log.read_text(errors="replace")
 
@@ -97,26 +101,24 @@ class Server:
         status, answer = self.call(method, path, body)
         return status, answer["error"]["code"]
 
-    def post(self, path: str, body: Any, status: int = 200) -> dict[str, Any]:
-        found, answer = self.call("POST", path, body)
-        assert found == status, answer
+    def ask(self, method: str, path: str, body: Any, *statuses: int) -> dict[str, Any]:
+        """Return an answer that has one of these statuses."""
+        found, answer = self.call(method, path, body)
+        assert found in statuses, answer
         return dict(answer)
+
+    def post(self, path: str, body: Any, status: int = 200) -> dict[str, Any]:
+        return self.ask("POST", path, body, status)
 
     def put(self, path: str, body: Any) -> dict[str, Any]:
-        found, answer = self.call("PUT", path, body)
-        assert found in (200, 201), answer
-        return dict(answer)
+        return self.ask("PUT", path, body, 200, 201)
 
     def write(self, topic: str, *data: Any) -> list[int]:
-        found, answer = self.call("POST", f"topics/{topic}", {"records": [{"data": item} for item in data]})
-        assert found in (200, 201), answer
-        seqs: list[int] = answer["seqs"]
-        return seqs
+        records = [{"data": item} for item in data]
+        return list(self.ask("POST", f"topics/{topic}", {"records": records}, 200, 201)["seqs"])
 
     def state(self, topic: str) -> dict[str, Any]:
-        found, answer = self.call("GET", f"topics/{topic}")
-        assert found == 200, answer
-        return dict(answer)
+        return self.ask("GET", f"topics/{topic}", None, 200)
 
 
 class Event(dict[str, Any]):
@@ -249,18 +251,18 @@ def serving(environment: Mapping[str, str], count: int = 1, **options: Any) -> I
 
 def committed_key(*scopes: str, topics: Sequence[str] = ()) -> str:
     """Make an API key that servers see: beside the test's own transaction. Return its token."""
-    token, prefix, digest = make_token()
     with connect("default") as connection:
-        insert_key(connection, prefix, digest, scopes, topics)
-    return token
+        return insert_key(connection, *scopes, topics=topics)
 
 
-def insert_key(connection: Any, prefix: str, digest: str, scopes: Iterable[str], topics: Iterable[str] = ()) -> None:
+def insert_key(connection: Any, *scopes: str, topics: Sequence[str] = ()) -> str:
+    token, prefix, digest = make_token()
     connection.execute(
         "INSERT INTO leasequeue_apikey (name, prefix, digest, scopes, topics, project, created_at)"
         " VALUES ('test', %s, %s, %s, %s, '', now())",
         [prefix, digest, list(scopes), list(topics)],
     )
+    return token
 
 
 class Relay(Proxy):
@@ -285,5 +287,7 @@ class Relay(Proxy):
                 if gate is self._forth:
                     with self._lock:
                         self.sent += data
+                gate.wait()
                 target.sendall(data)
+        gate.wait()
         self._close(source, target)

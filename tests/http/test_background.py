@@ -53,12 +53,17 @@ async def unhandled() -> AsyncIterator[list[dict[str, Any]]]:
     await close_pools()
 
 
-async def one_line(caplog: pytest.LogCaptureFixture, unhandled: list[dict[str, Any]]) -> str:
-    """Return the only line of our log, which has no stack; the event loop had nothing to say."""
+async def finish(unhandled: list[dict[str, Any]]) -> None:
+    """Wait for what is in the background; the event loop has nothing to say."""
     await finish_background()
     await asyncio.sleep(0)
     gc.collect()
     assert unhandled == []
+
+
+async def one_line(caplog: pytest.LogCaptureFixture, unhandled: list[dict[str, Any]]) -> str:
+    """Return the only line of our log, which has no stack."""
+    await finish(unhandled)
     (record,) = [record for record in caplog.records if record.name == "django_leasequeue.http"]
     assert (record.levelno, record.exc_info) == (logging.WARNING, None)
     assert "\n" not in record.getMessage()
@@ -97,7 +102,4 @@ async def test_a_shared_read_whose_reader_has_left(unhandled: list[dict[str, Any
     reading.cancel()
     with pytest.raises(asyncio.CancelledError):
         await reading
-    await finish_background()
-    await asyncio.sleep(0)
-    gc.collect()
-    assert unhandled == []
+    await finish(unhandled)

@@ -2,8 +2,6 @@
 
 import json
 import re
-import uuid
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import pytest
@@ -12,10 +10,10 @@ from django.test import Client
 
 from django_leasequeue import conf, engine
 from django_leasequeue.engine import NewJob
-from django_leasequeue.http import payload
 from django_leasequeue.models import Claim, JobEvent, LiveJob, Queue, StoredJob
 from tests.admin.letters import bury, store
 from tests.http.client import Api
+from tests.http.zaqar.conftest import Zaqar
 
 #: The field is not sent.
 LEFT_OUT = object()
@@ -144,21 +142,8 @@ def nested(levels: int, inner: str = "1") -> str:
 
 
 @pytest.fixture
-def v1(open_api: None) -> Callable[..., Any]:
-    http, headers = Client(), {"client-id": str(uuid.uuid4()), "accept": "application/json"}
-
-    def call(method: str, path: str, body: str = "") -> Any:
-        address = path if path.startswith("/") else f"/v1/queues/{path}"
-        return http.generic(method, address, body, content_type="application/json", headers=headers)
-
-    return call
-
-
-@pytest.fixture(params=["orjson", "json"])
-def either(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With and without the extra ``fast``."""
-    if request.param == "json":
-        monkeypatch.setattr(payload, "orjson", None)
+def zaqar(open_api: None) -> Zaqar:
+    return Zaqar(project=None)
 
 
 def put(levels: int) -> int:
@@ -168,42 +153,42 @@ def put(levels: int) -> int:
 
 
 @pytest.mark.usefixtures("either")
-def test_one_limit_at_every_door(api: Api, v1: Callable[..., Any], settings: Any) -> None:
+@pytest.mark.parametrize(("method", "address", "form", "outer"), [
+    ("POST", "/v0/topics/jobs", '{"records": [{"data": %s}]}', 3),
+    ("POST", "/v1/queues/jobs/messages", '[{"ttl": 60, "body": %s}]', 2),
+    ("PUT", "/v1/queues/jobs/metadata", '{"more": %s}', 1),
+    ("POST", "/v1/queues/jobs/claims", '{"ttl": 60, "grace": 60, "more": %s}', 1),
+])  # fmt: skip
+def test_one_limit_at_every_door(
+    api: Api, zaqar: Zaqar, settings: Any, method: str, address: str, form: str, outer: int
+) -> None:
     settings.LEASEQUEUE = {"API": {"ACCESS": "open", "MAX_DEPTH": 10}}
     api.queue("jobs")
-    bodies: list[tuple[Callable[[str], Any], str, int]] = [
-        (lambda body: api.post("topics/jobs", raw=body.encode()), '{"records": [{"data": %s}]}', 3),
-        (lambda body: v1("POST", "jobs/messages", body), '[{"ttl": 60, "body": %s}]', 2),
-        (lambda body: v1("PUT", "jobs/metadata", body), '{"more": %s}', 1),
-        (lambda body: v1("POST", "jobs/claims", body), '{"ttl": 60, "grace": 60, "more": %s}', 1),
-    ]
-    for call, form, outer in bodies:
-        allowed, refused = call(form % nested(10 - outer)), call(form % nested(11 - outer))
-        assert getattr(allowed, "status", None) or allowed.status_code < 300, form
-        assert (getattr(refused, "status", None) or refused.status_code) == 400, form
-        assert b"nested more than 10 deep" in refused.content
-        for levels in (DEEP, DEEPER, 100_000):
-            answer = call(form % nested(levels))
-            assert (getattr(answer, "status", None) or answer.status_code) == 400, (form, levels)
+
+    def send(levels: int) -> Any:
+        return api.client.generic(method, address, form % nested(levels), "application/json", headers=zaqar.headers)
+
+    assert send(10 - outer).status_code < 300
+    assert b"nested more than 10 deep" in send(11 - outer).content
+    assert {send(levels).status_code for levels in (11 - outer, DEEP, DEEPER, 100_000)} == {400}
 
 
 @pytest.mark.usefixtures("either")
 @pytest.mark.parametrize("levels", [conf.settings.API.MAX_DEPTH + 1, DEEP, DEEPER])
-def test_what_is_stored_can_be_read_claimed_and_settled(api: Api, v1: Callable[..., Any], levels: int) -> None:
+def test_what_is_stored_can_be_read_claimed_and_settled(api: Api, zaqar: Zaqar, levels: int) -> None:
     api.queue("jobs")
     data = nested(levels)
     put(levels)
     engine.run(engine.enqueue("jobs", [NewJob(data="good")]))
-    listed = v1("GET", "jobs/messages?echo=true")
-    assert listed.status_code == 200
-    assert data.encode() in listed.content
-    claimed = v1("POST", "jobs/claims?limit=1", '{"ttl": 60, "grace": 60}')
-    assert claimed.status_code == 201
-    assert data.encode() in claimed.content
+    listed = zaqar("GET", "/v1/queues/jobs/messages?echo=true")
+    claimed = zaqar.claim("jobs", 1)
+    assert (listed.status_code, claimed.status_code) == (200, 201)
+    for answer in (listed, claimed):
+        assert data.encode() in answer.content
     (href,) = re.findall(rb'"href": ?"([^"]+)"', claimed.content)
-    assert v1("GET", href.decode().split("?")[0]).status_code == 200
-    assert v1("GET", claimed["Location"]).status_code == 200
-    assert v1("DELETE", href.decode()).status_code == 204
+    assert zaqar("GET", href.decode().split("?")[0]).status_code == 200
+    assert zaqar("GET", claimed["Location"]).status_code == 200
+    assert zaqar("DELETE", href.decode()).status_code == 204
     seq = put(levels + 1)
     raw = api.client.post("/v0/topics/jobs/claim", json.dumps({"node": "w", "max": 5}), content_type="application/json")
     assert raw.status_code == 200
@@ -213,15 +198,15 @@ def test_what_is_stored_can_be_read_claimed_and_settled(api: Api, v1: Callable[.
     assert api.state()["count"] == 1
 
 
-def test_metadata_of_old_does_no_harm(api: Api, v1: Callable[..., Any]) -> None:
+def test_metadata_of_old_does_no_harm(api: Api, zaqar: Zaqar) -> None:
     api.queue("jobs")
     engine.run(engine.enqueue("jobs", [NewJob(data=1)]))
     with connection.cursor() as cursor:
         cursor.execute("UPDATE leasequeue_queue SET metadata = %s::jsonb", [f'{{"deep": {nested(980)}}}'])
-    claimed = v1("POST", "jobs/claims", '{"ttl": 60, "grace": 60}')
+    claimed = zaqar.claim("jobs")
     assert claimed.status_code == 201
-    assert v1("DELETE", claimed.json()[0]["href"]).status_code == 204
-    assert v1("DELETE", "jobs").status_code == 204
+    assert zaqar("DELETE", claimed.json()[0]["href"]).status_code == 204
+    assert zaqar("DELETE", "/v1/queues/jobs").status_code == 204
     assert api.get("topics/jobs").status == 404
 
 

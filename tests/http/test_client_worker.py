@@ -2,16 +2,11 @@
 
 import asyncio
 import logging
-import os
-import signal
-import subprocess
-import sys
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -34,19 +29,10 @@ from django_leasequeue.engine import NewJob, Node
 from django_leasequeue.models import JobStep, LiveJob
 from tests.http.servers import Relay, Server, serving
 from tests.support.environment import child_environment
-from tests.support.proxy import Proxy
 from tests.support.threads import ThreadResult
 from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("emptied")]
-
-NAME = "django_leasequeue.client"
-
-
-@pytest.fixture
-def client(server: Server) -> Iterator[Client]:
-    with Client(f"http://127.0.0.1:{server.port}/v0") as made:
-        yield made
 
 
 @pytest.fixture
@@ -68,14 +54,14 @@ def running(worker: Worker) -> Iterator[threading.Thread]:
 
 
 @pytest.fixture
-def proxy(server: Server) -> Iterator[Proxy]:
-    with Proxy("127.0.0.1", server.port) as made:
+def relay(server: Server) -> Iterator[Relay]:
+    with Relay(server.port) as made:
         yield made
 
 
 @pytest.fixture
-def through(proxy: Proxy) -> Iterator[Client]:
-    with Client(f"http://{proxy.host}:{proxy.port}/v0") as made:
+def through(relay: Relay) -> Iterator[Client]:
+    with Client(relay.address) as made:
         yield made
 
 
@@ -140,13 +126,12 @@ def test_a_cancelled_workflow_stops_what_runs(client: Client, queue: str, stream
     assert len(set(began)) == 1
 
 
-def test_acks_go_together(client: Client, server: Server, queue: str) -> None:
+def test_acks_go_together(client: Client, relay: Relay, through: Client, queue: str) -> None:
     seen: list[int] = []
     client.produce(queue, [Record(n) for n in range(300)])
-    with Relay(server.port) as relay:
-        with running(Worker(Client(relay.address), queue, in_loop(seen), concurrency=100)):
-            eventually(empty(client, queue))
-        assert relay.count(f"POST /v0/topics/{queue}/ack ") < 100
+    with running(Worker(through, queue, in_loop(seen), concurrency=100)):
+        eventually(empty(client, queue))
+    assert relay.count(f"POST /v0/topics/{queue}/ack ") < 100
     assert len(seen) == 300
 
 
@@ -209,7 +194,7 @@ def test_leases_are_kept_while_a_job_runs(client: Client, queue: str, stream: bo
 
 
 @pytest.mark.slow
-def test_a_lost_lease_cancels_a_coroutine(client: Client, server: Server, queue: str) -> None:
+def test_a_lost_lease_cancels_a_coroutine(client: Client, relay: Relay, through: Client, queue: str) -> None:
     seen: list[tuple[int, str]] = []
 
     async def handler(job: ClientJob) -> None:
@@ -223,14 +208,16 @@ def test_a_lost_lease_cancels_a_coroutine(client: Client, server: Server, queue:
         seen.append((job.deliveries, "done"))
 
     client.produce(queue, [Record(1)])
-    with Relay(server.port) as relay, running(Worker(Client(relay.address), queue, handler)):
+    with running(Worker(through, queue, handler)):
         eventually(lambda: bool(seen))
         relay.cut()  # the server takes the job back
         eventually(empty(client, queue))
     assert seen == [(1, "begins"), (1, "cancelled, lost: True"), (2, "done")]
 
 
-def test_a_job_that_comes_again_waits_for_its_lost_run(client: Client, server: Server, queue: str) -> None:
+def test_a_job_that_comes_again_waits_for_its_lost_run(
+    client: Client, relay: Relay, through: Client, queue: str
+) -> None:
     """A thread cannot be ended: the second run begins when the first is over, and only the second counts."""
     log: list[tuple[str, int, bool]] = []
     go_on = threading.Event()
@@ -242,7 +229,7 @@ def test_a_job_that_comes_again_waits_for_its_lost_run(client: Client, server: S
         log.append(("ends", job.deliveries, job.lost))
 
     client.produce(queue, [Record(1)])
-    with Relay(server.port) as relay, running(Worker(Client(relay.address), queue, handler)):
+    with running(Worker(through, queue, handler)):
         eventually(lambda: bool(log))
         relay.cut()
         # The stream is open again, and the job was delivered a second time.
@@ -257,7 +244,7 @@ def test_a_job_that_comes_again_waits_for_its_lost_run(client: Client, server: S
 @pytest.mark.slow
 @pytest.mark.parametrize("stream", [True, False])
 def test_a_job_is_told_before_its_lease_is_over_while_heartbeats_hang(
-    client: Client, proxy: Proxy, through: Client, queue: str, stream: bool, monkeypatch: pytest.MonkeyPatch
+    client: Client, relay: Relay, through: Client, queue: str, stream: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A second before the end is told; here so long that a busy machine does not come too late.
     monkeypatch.setattr(jobs, "NOTICE", 56.0)
@@ -276,34 +263,34 @@ def test_a_job_is_told_before_its_lease_is_over_while_heartbeats_hang(
     client.produce(queue, [Record(1)])
     with running(Worker(through, queue, handler, stream=stream, lease_ms=60_000, drain_seconds=0)):
         assert began.wait(60)
-        proxy.hang()
+        relay.hang()
         eventually(lambda: bool(told))
         assert told[0] < deadline(queue)
-        proxy.heal()
+        relay.heal()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("clock", ["known", "unknown", "set forward"])
-def test_a_job_that_comes_late(client: Client, proxy: Proxy, through: Client, queue: str, clock: str) -> None:
+def test_a_job_that_comes_late(client: Client, relay: Relay, through: Client, queue: str, clock: str) -> None:
     seen: list[int] = []
     worker = Worker(through, queue, in_thread(seen), node="slow", lease_ms=1_000)
     with running(worker):
         if clock == "unknown":
-            eventually(lambda: proxy.accepted > 0)
+            eventually(lambda: relay.accepted > 0)
         else:
             client.produce(queue, [Record(1)])
             eventually(empty(client, queue))
         if clock == "set forward":
             # What the worker has learned of the server's clock is from before the step.
             worker._leases._clock_difference = (worker._leases._clock_difference or 0) + 600
-        proxy.hang(answers_only=True)
+        relay.hang(answers_only=True)
         client.produce(queue, [Record(2)])
         taken: list[ClientJob] = []
         # Pushed to the worker, which does not get it; and leased to another when that lease is over.
         eventually(lambda: counters(client, queue)[1] == 1)
         eventually(lambda: bool(taken.extend(client.claim(queue, "other", lease_ms=60_000)) or taken))
         assert taken[0].deliveries > 1
-        proxy.heal()
+        relay.heal()
         client.produce(queue, [Record(3)])
         eventually(lambda: 3 in seen)
         assert 2 not in seen
@@ -311,16 +298,16 @@ def test_a_job_that_comes_late(client: Client, proxy: Proxy, through: Client, qu
 
 
 @pytest.mark.slow
-def test_of_two_deliveries_held_up_the_later_starts(client: Client, proxy: Proxy, through: Client, queue: str) -> None:
+def test_of_two_deliveries_held_up_the_later_starts(client: Client, relay: Relay, through: Client, queue: str) -> None:
     """A heartbeat names jobs by their numbers: the answer for the later delivery is none for the earlier one."""
     seen: list[int] = []
     with running(Worker(through, queue, lambda job: seen.append(job.deliveries), node="slow", lease_ms=1_000)):
-        eventually(lambda: proxy.accepted > 0)
-        proxy.hang(answers_only=True)
+        eventually(lambda: relay.accepted > 0)
+        relay.hang(answers_only=True)
         client.produce(queue, [Record(1)])
         jobs = LiveJob.objects.filter(queue__name=queue, deadline__isnull=False)
         eventually(jobs.filter(deliveries__gt=1).exists)
-        proxy.heal()
+        relay.heal()
         eventually(empty(client, queue))
     assert len(seen) == 1
     assert seen[0] > 1
@@ -394,35 +381,6 @@ def test_a_deleted_topic_and_what_the_server_refuses_end_the_worker(client: Clie
     for stream in (True, False):
         with pytest.raises(TopicNotFound):
             Worker(client, queue, print, stream=stream).run(signals=False)
-
-
-@pytest.mark.slow
-def test_sigterm(client: Client, queue: str, tmp_path: Path) -> None:
-    program = tmp_path / "worker.py"
-    program.write_text(
-        f"""
-import time
-from django_leasequeue.client import Client, Worker
-
-def handler(job):
-    print(job.data, flush=True)
-    time.sleep(0.5)
-
-Worker(Client({client.address!r}), {queue!r}, handler, concurrency=1).run()
-print("done", flush=True)
-""",
-        encoding="utf-8",
-    )
-    client.produce(queue, [Record(n) for n in range(50)])
-    process = subprocess.Popen([sys.executable, str(program)], stdout=subprocess.PIPE, text=True, env={**os.environ})
-    assert process.stdout.readline() == "0\n"
-    process.send_signal(signal.SIGTERM)
-    out, _ = process.communicate(timeout=60)
-    assert process.returncode == 0
-    lines = out.split()
-    assert lines[-1] == "done"
-    # Whatever began was acked; the rest is ready for others at once.
-    assert counters(client, queue) == (50 - len(lines), 0, 0)
 
 
 @pytest.mark.slow

@@ -2,7 +2,6 @@
 
 import json
 import socket
-from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import Any
@@ -93,25 +92,3 @@ def test_the_window_of_a_cohort_follows_the_configuration(servers: list[Server],
     servers[0].put(f"topics/{topic}", {"type": "queue", "claim_jitter_ms": WINDOW})
     servers[0].write(topic, *range(20))
     assert [len(hand) for hand in together(servers, topic, [10] * 4)] == [5] * 4
-
-
-def test_workers_drain_every_job_once(servers: list[Server], topic: str) -> None:
-    servers[0].put(f"topics/{topic}", {"type": "queue"})
-    seqs = servers[0].write(topic, *range(300))
-
-    def drain(number: int) -> list[int]:
-        server, done = servers[number % 2], []
-        while True:
-            jobs = server.post(f"topics/{topic}/claim", {"node": f"w{number}", "max": 7})["claimed"]
-            if not jobs:
-                return done
-            found = [job["$seq"] for job in jobs]
-            answer = server.post(f"topics/{topic}/ack", {"node": f"w{number}", "seqs": found})
-            assert (answer["acked"], answer["skipped"]) == (len(found), [])
-            done += found
-
-    with ThreadPoolExecutor(8) as pool:
-        drained = [seq for done in pool.map(drain, range(8)) for seq in done]
-    assert sorted(drained) == seqs
-    claims = Counter(JobEvent.objects.filter(seq__in=seqs, kind=2).values_list("seq", flat=True))
-    assert set(claims.values()) == {1}

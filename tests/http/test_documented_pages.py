@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from django_leasequeue.http.access import Access
-from tests.http.contract import Reader, document
+from tests.http.contract import TOPICS, Reader, document, operations, template_of, unnamed
 from tests.http.servers import EventSource, Server, committed_key, serving
 from tests.support.documents import DOCS, Block, blocks
 from tests.support.environment import child_environment
@@ -38,8 +38,9 @@ def follow(server: Server) -> None:
     reader = Reader()
     found = [block for block in blocks(PAGE) if block.language in ("http", "json", "sse")]
     pairs = list(zip(found[::2], found[1::2], strict=True))
-    shown = {(request.text.split(" ", 1)[0], blind(request)) for request, _ in pairs}
-    assert shown == {(method.upper(), path) for path, methods in document()["paths"].items() for method in methods}
+    heads = [request.text.split("\n", 1)[0].split(" ") for request, _ in pairs]
+    shown = {(method, template_of(path)) for method, path in heads}
+    assert shown == set(operations())
     for request, answer in pairs:
         assert request.language == "http", request.line
         head, _, rest = request.text.partition("\n")
@@ -54,16 +55,6 @@ def follow(server: Server) -> None:
         status, content = server.call(method, path, body)
         assert status == int(answer.word), (place, content)
         reader.compare(json.loads(answer.text), content, place)
-
-
-def blind(request: Block) -> str:
-    """The address of a request, as the OpenAPI document has it."""
-    path = request.text.split("\n", 1)[0].split(" ")[1].split("?")[0].split("/")
-    names = {"topics": "{topic}", "watch": "{wid}", "jobs": "{seq}", "steps": "{name}", "events": "{event}"}
-    for place, word in enumerate(path[:-1]):
-        if place % 2 == 0:
-            path[place + 1] = names.get(word, path[place + 1])
-    return "/".join(path)
 
 
 def stream(server: Server, reader: Reader, path: str, block: Block) -> None:
@@ -81,22 +72,14 @@ def stream(server: Server, reader: Reader, path: str, block: Block) -> None:
 
 def test_every_endpoint_field_and_code_is_named() -> None:
     text = (DOCS / PAGE).read_text(encoding="utf-8")
-    missing = []
-    for address, methods in document()["paths"].items():
-        for method, operation in methods.items():
-            if f"### {method.upper()} {address}\n" not in text:
-                missing.append(f"{method.upper()} {address}")
-            missing += [
-                code
-                for status, answer in operation["responses"].items()
-                for code in re.findall(r"`[a-z_]+`", answer["description"].split(". ")[0])
-                if status >= "400" and code not in text
-            ]
-            missing += [
-                item["name"]
-                for item in operation.get("parameters", [])
-                if f"`{item['name']}" not in text and f"?{item['name']}=" not in text and item["in"] != "path"
-            ]
+    missing = unnamed(TOPICS, text)
+    for operation in operations().values():
+        missing += [
+            code
+            for status, answer in operation["responses"].items()
+            for code in re.findall(r"`[a-z_]+`", answer["description"].split(". ")[0])
+            if status >= "400" and code not in text
+        ]
     for name, shape in document()["components"]["schemas"].items():
         missing += [
             f"{name}.{field}"

@@ -34,7 +34,7 @@ def servers(test_database_url: str) -> Iterator[list[Server]]:
 def env(server: Server) -> dict[str, str]:
     """The environment of a reader who did what stands before the examples, with short leases."""
     return {
-        **os.environ, "LEASEQUEUE_URL": f"http://127.0.0.1:{server.port}/v0",
+        **os.environ, "LEASEQUEUE_URL": server.address,
         "LEASEQUEUE_TOKEN": committed_key("read", "write", topics=[TOPIC]), "LEASE_MS": "6000", "PYTHONUNBUFFERED": "1",
     }  # fmt: skip
 
@@ -42,7 +42,7 @@ def env(server: Server) -> dict[str, str]:
 @pytest.fixture
 def boss(server: Server) -> Iterator[Client]:
     token = committed_key("read", "write", "admin", "delete")
-    with Client(f"http://127.0.0.1:{server.port}/v0", token) as client:
+    with Client(server.address, token) as client:
         yield client
         client.delete_topic(TOPIC)
         client.delete_topic(f"{TOPIC}.dead")

@@ -20,7 +20,7 @@ from django.urls import URLPattern, URLResolver, get_resolver
 from django.utils import timezone
 from pytest_django import DjangoDbBlocker
 
-from django_leasequeue.http.access import ALL_SCOPES, make_token
+from django_leasequeue.http.access import ALL_SCOPES
 from tests.conftest import HOME
 from tests.http.servers import EventSource, Server, insert_key
 from tests.support.environment import child_environment
@@ -149,10 +149,8 @@ def database() -> Iterator[Faulty]:
 
 @pytest.fixture(scope="module")
 def token(database: Faulty) -> str:
-    token, prefix, digest = make_token()
-    with psycopg.connect(database.server.conninfo(), autocommit=True) as connection:
-        insert_key(connection, prefix, digest, sorted(ALL_SCOPES))
-    return token
+    with psycopg.connect(database.server.conninfo()) as connection:
+        return insert_key(connection, *ALL_SCOPES)
 
 
 @pytest.fixture(scope="module")
@@ -417,6 +415,6 @@ def test_the_admins_pages(database: Faulty, asgi: Door, fault: str, cookie: str)
                     assert int(headers["retry-after"]) > 0, path
                 else:  # a page that does not need what is locked
                     assert (fault, status < 500) == ("statement timeout", True), path
-        eventually(lambda: ask("/admin/leasequeue/queue/")[0] == 200)
-        assert {status for status, _ in threads.map(ask, pages)} <= {200, 302, 403, 404, 405}
+        # On a busy machine a page may meet the statement timeout of these servers.
+        eventually(lambda: {status for status, _ in threads.map(ask, pages)} <= {200, 302, 403, 404, 405})
     assert "Traceback" not in asgi.server.read_log()

@@ -67,10 +67,6 @@ def key(db: None, settings: Any) -> KeyMaker:
     return make
 
 
-def status(api: Api, call: tuple[str, str, Any]) -> int:
-    return api.call(*call).status
-
-
 @pytest.mark.parametrize("token", [None, "", "x", "Bearer", MARK, f"{MARK}abc", f"{MARK}0123456789ab_secret", "a.b.c"])
 def test_without_a_good_key_every_call_is_refused(key: KeyMaker, token: str | None) -> None:
     for call in EVERY:
@@ -413,12 +409,15 @@ def test_the_admin_shows_a_secret_once(key: KeyMaker, admin_client: Client) -> N
     assert page.status_code == 200
     made = ApiKey.objects.get()
     assert (made.scopes, made.topics) == (["read"], ["a.", "b."])
-    token = page.content.decode().split('id="leasequeue-token">')[1].split("<")[0]
+    shown = page.content.decode()
+    token = shown.split('id="leasequeue-token">')[1].split("<")[0]
+    # In the frame of the other pages.
+    assert [each in shown for each in ('class="lq-nav"', "leasequeue/admin.css")] == [True, True]
     assert Api(token).get("topics").status == 200
     assert "no-store" in page["cache-control"]
     for path in ("", f"{made.pk}/change/"):
-        shown = admin_client.get(f"/admin/leasequeue/apikey/{path}")
-        assert (shown.status_code, made.digest in shown.content.decode()) == (200, False)
+        page = admin_client.get(f"/admin/leasequeue/apikey/{path}")
+        assert (page.status_code, made.digest in page.content.decode()) == (200, False)
     rotated = admin_client.post("/admin/leasequeue/apikey/", {"action": "rotate", "_selected_action": made.pk})
     fresh = rotated.content.decode().split('id="leasequeue-token">')[1].split("<")[0]
     assert Api(token).get("topics").status == 401

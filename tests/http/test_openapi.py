@@ -14,17 +14,9 @@ from jsonschema import Draft202012Validator
 
 from django_leasequeue.http.schema import as_of_3_0
 from tests.http.client import Api
-from tests.http.contract import SNAPSHOTS, TRIAGE, check_snapshot, document, made
+from tests.http.contract import SNAPSHOTS, TOPICS, TRIAGE, ZAQAR, check_snapshot, document, made, operations
 
 STREAMS = {"streamJobs", "streamRecords"}
-
-
-def operations() -> dict[str, dict[str, Any]]:
-    return {
-        operation["operationId"]: operation
-        for methods in document()["paths"].values()
-        for operation in methods.values()
-    }
 
 
 @pytest.mark.parametrize("door", SNAPSHOTS)
@@ -64,9 +56,17 @@ def test_what_openapi_3_0_cannot_say_is_said_in_its_words() -> None:
     }  # fmt: skip
 
 
+@pytest.mark.parametrize("door", SNAPSHOTS)
+def test_every_operation_has_a_name_a_summary_and_its_errors(door: str) -> None:
+    for place, operation in operations(door).items():
+        assert operation["summary"], place
+        assert operation["operationId"].startswith("zaqar_") is (door == ZAQAR), place
+        assert {"400", "403", "429", "503"} <= set(operation["responses"]), place
+
+
 def test_every_operation_tells_its_errors_and_its_fields() -> None:
-    for name, operation in operations().items():
-        assert operation["summary"], name
+    for operation in operations().values():
+        name = operation["operationId"]
         assert operation["security"] == [{"apiKey": []}]
         for status in ("401", "403", "429", "500", "503"):
             assert status in operation["responses"], (name, status)
@@ -134,13 +134,11 @@ class TestFigures:
         api.write("t", 1, 2, 3)
         assert len(api.post("topics/t/diff", {"limit": 3}, status=200)["records"]) == 2
 
-    @pytest.mark.parametrize("door", SNAPSHOTS)
-    def test_lines_of_a_page(self, door: str, schemas: Callable[..., Any]) -> None:
+    @pytest.mark.parametrize(("door", "address"), [(TOPICS, "/v0/topics"), (TRIAGE, "/v0/dead-letters")])
+    def test_lines_of_a_page(self, door: str, address: str, schemas: Callable[..., Any]) -> None:
         schemas(MAX_PAGE=7)
-        lists = ["/v0/dead-letters"] if door == TRIAGE else ["/v0/topics"]
-        for address in lists:
-            (size,) = [one for one in made(door)["paths"][address]["get"]["parameters"] if one["name"] == "page_size"]
-            assert (size["description"], size["schema"]["default"]) == ("Cut to 7.", 7)
+        (size,) = [one for one in made(door)["paths"][address]["get"]["parameters"] if one["name"] == "page_size"]
+        assert (size["description"], size["schema"]["default"]) == ("Cut to 7.", 7)
 
     def test_topics_of_a_watch(self, api: Api, schemas: Callable[..., Any]) -> None:
         topics = schemas(API={"MAX_WATCHED": 1})["WatchBody"]["properties"]["topics"]
@@ -158,7 +156,8 @@ class TestFigures:
         assert "within 90 s" in made()["paths"]["/v0/watch"]["post"]["description"]
         api.post("topics/t", {"records": [{"data": [1]}]}, status=201)
         api.post("topics/t", {"records": [{"data": [[1]]}]}, status=400)
-        api.post("topics/t", {"records": [{"data": "x" * 1_000}]}, status=413)
+        assert api.post("topics/t", {"records": [{"data": "x" * 1_000}]}, status=413).code == "payload_too_large"
+        api.post("topics/t", {"records": [{"data": "x" * 900}]}, status=200)
 
 
 def test_every_topic_is_listed_where_a_page_is_as_long_as_it_may_be(api: Api, settings: Any) -> None:

@@ -22,11 +22,6 @@ from tests.support.waiting import eventually
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("emptied")]
 
 
-@pytest.fixture(scope="module")
-def servers(patient: list[Server]) -> list[Server]:
-    return patient
-
-
 @pytest.fixture
 def log(server: Server, topic: str) -> str:
     server.put(f"topics/{topic}", {"type": "log"})
@@ -369,17 +364,9 @@ def test_the_id_of_a_frame_holds_positions() -> None:
     positions = {"b": Position(123456789), "a": Position(2**62, 2**53 - 1), "c": Position(None)}
     assert decode_id(encode_id(positions), topics) == positions
     for wrong in (
-        "",
-        "x",
-        "1.2",
-        "1.2.3.4",
-        "1.2.ü",
-        "1.2." + "z" * 20,
-        "1..2",
-        "1.2.3_",
-        "1.2.3w5e11264sgsf",
+        "", "x", "1.2", "1.2.3.4", "1.2.ü", "1.2." + "z" * 20, "1..2", "1.2.3_", "1.2.3w5e11264sgsf",
         "1.2.3_zzzzzzzzzzz",
-    ):
+    ):  # fmt: skip
         assert decode_id(wrong, topics) == {"a": Position(5), "b": Position(0), "c": Position(7)}
 
 

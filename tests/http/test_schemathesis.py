@@ -15,9 +15,8 @@ from schemathesis.generation import GenerationMode
 from schemathesis.specs.openapi import checks
 
 from django_leasequeue.client import Client, ClientJob, Record
-from tests.http.contract import TOPICS, TRIAGE, document
+from tests.http.contract import SNAPSHOTS, document
 from tests.http.servers import Server, serving
-from tests.http.zaqar.conftest import described
 from tests.support.environment import child_environment
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("emptied")]
@@ -33,9 +32,8 @@ ABSENT = {"GET /v0/workflows/{workflow}"}
 #: Texts that a pattern cannot describe: a cursor is what a page gave, a moment a time or how long ago.
 openapi.format("cursor", st.just(""))
 openapi.format("moment", st.sampled_from(["", "2h", "90min", "2026-11-20T18:30", "2026-11-20T18:30:00.5+02:00"]))
-DOCUMENTS = {TOPICS: document(), TRIAGE: document(TRIAGE), "zaqar": described()}
 # Copies: they are changed while they are read.
-SCHEMAS = [openapi.from_dict(deepcopy(found)) for found in DOCUMENTS.values()]
+SCHEMAS = [openapi.from_dict(deepcopy(document(door))) for door in SNAPSHOTS]
 OPERATIONS = {found.ok().label: found.ok() for schema in SCHEMAS for found in schema.get_all_operations()}
 #: Characters of an address.
 MAX_ADDRESS = 16_000
@@ -180,8 +178,3 @@ def test_every_answer_is_documented(base: str, label: str, mode: GenerationMode)
         run()
     # Good requests reach what they are about.
     assert mode is GenerationMode.NEGATIVE or min(statuses) < 300 or label in ABSENT, statuses
-
-
-def test_every_operation_is_asked() -> None:
-    paths = [methods for found in DOCUMENTS.values() for methods in found["paths"].values()]
-    assert len(OPERATIONS) == sum(map(len, paths))

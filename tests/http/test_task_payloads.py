@@ -10,6 +10,7 @@ from django_leasequeue.engine import NewJob
 from django_leasequeue.http.access import create_key
 from django_leasequeue.models import JobEvent, LiveJob
 from tests.http.client import Api
+from tests.http.zaqar.conftest import Zaqar
 from tests.tasks import samples
 
 #: What is read is what is committed.
@@ -18,7 +19,6 @@ pytestmark = pytest.mark.django_db(transaction=True)
 SECRET = {"args": ["hunter2", 3], "kwargs": {"password1": "hunter2", "url": "postgres://app:hunter2@db/shop"}}
 HIDDEN = {"args": ["[hidden]", 3], "kwargs": {"password1": "[hidden]", "url": "postgres://app:[hidden]@db/shop"}}
 PLAIN = {"password": "of no task"}
-CLAIM = {"ttl": 100, "grace": 60}
 
 
 @pytest.fixture
@@ -54,16 +54,15 @@ def test_a_queue_without_tasks_needs_no_more_than_before(key: Callable[..., Api]
     assert job["data"] == PLAIN
 
 
-def test_messages_of_zaqar(key: Callable[..., Api], client: Any) -> None:
-    def call(scopes: tuple[str, ...], method: str, path: str, body: Any = None) -> Any:
-        headers = {"authorization": f"Bearer {create_key('test', scopes)[1]}", "client-id": "0" * 32}
-        given = {} if body is None else {"data": body, "content_type": "application/json"}
-        return getattr(client, method)(f"/v1/queues/mail/{path}", headers=headers, **given)
+def test_messages_of_zaqar(key: Callable[..., Api]) -> None:
+    def zaqar(*scopes: str) -> Zaqar:
+        made = Zaqar(project=None)
+        made.headers["Authorization"] = f"Bearer {create_key('test', scopes)[1]}"
+        return made
 
-    for scopes, shown in ((("read",), HIDDEN), (("read", "payloads"), SECRET)):
-        listed = call(scopes, "get", "messages?echo=true").json()["messages"]
+    for reader, shown in ((zaqar("read"), HIDDEN), (zaqar("read", "payloads"), SECRET)):
+        listed = reader("GET", "/v1/queues/mail/messages?echo=true").json()["messages"]
         assert [message["body"] for message in listed] == [shown, PLAIN]
-        address = listed[0]["href"].removeprefix("/v1/queues/mail/")
-        assert call(scopes, "get", address).json()["body"] == shown
-    assert call(("read", "write"), "post", "claims", CLAIM).status_code == 403
-    assert call(("read", "write", "payloads"), "post", "claims", CLAIM).json()[0]["body"] == SECRET
+        assert reader("GET", listed[0]["href"]).json()["body"] == shown
+    assert zaqar("read", "write").claim("mail").status_code == 403
+    assert zaqar("read", "write", "payloads").claim("mail").json()[0]["body"] == SECRET

@@ -18,13 +18,6 @@ from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("emptied")]
 
-BIG = "x" * 400_000
-
-
-@pytest.fixture(scope="module")
-def servers(patient: list[Server]) -> list[Server]:
-    return patient
-
 
 @pytest.fixture
 def queue(server: Server, topic: str) -> str:
@@ -177,14 +170,6 @@ def test_a_cancelled_workflow_is_announced_once_for_each_job(server: Server, oth
         eventually(lambda: engine.run(engine.get_workflow(uid)).cancelled == 4)
 
 
-def test_streams_share_the_jobs_of_a_queue(server: Server, other: Server, queue: str) -> None:
-    with ExitStack() as stack:
-        streams = [stack.enter_context(work(one, queue, f"w{n}", 5)) for n, one in enumerate((server, other) * 2)]
-        seqs = server.write(queue, *range(20))
-        found = [job["$seq"] for stream in streams for job in stream.events(5)]
-        assert sorted(found) == seqs
-
-
 def test_a_closed_connection_gives_everything_back(server: Server, queue: str) -> None:
     for way in ("close", "reset"):
         seqs = server.write(queue, 1, 2, 3)
@@ -267,22 +252,6 @@ def test_leases_of_a_killed_server_last_until_their_end(test_database_url: str, 
             dying.kill()
             with work(server, queue, "w2") as rescue:
                 assert rescue.event()["$seq"] == seqs[0]
-
-
-@pytest.mark.slow
-def test_a_client_that_does_not_read_blocks_nobody(server: Server, queue: str) -> None:
-    with work(server, queue, "slow", 1000) as slow, work(server, queue, "fast", 1000) as fast:
-        fast.block()
-        slow.block()
-        for _ in range(4):
-            server.write(queue, *[BIG] * 10)
-        # The slow one's socket is full by now; whoever reads gets what comes.
-        server.write(queue, *["small"] * 5)
-        seen = 0
-        while seen < 5:
-            seen += fast.event()["data"] == "small"
-        held = LiveJob.objects.filter(node="slow", state=2).count()
-        assert held < 40
 
 
 @pytest.mark.slow

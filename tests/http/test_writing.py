@@ -75,13 +75,6 @@ def test_a_write_at_the_limits_is_taken(api: Api) -> None:
     assert api.post("topics/u?return_seqs=false", {"records": [{"data": 0}] * 10_000}, status=201)["count"] == 10_000
 
 
-def test_a_body_that_is_too_large_is_refused(api: Api, settings: Any) -> None:
-    settings.LEASEQUEUE = {"API": {"ACCESS": "open", "MAX_BODY_BYTES": 1_000}}
-    answer = api.post("topics/t", records("x" * 1_000), status=413)
-    assert answer.code == "payload_too_large"
-    api.post("topics/t", records("x" * 900), status=201)
-
-
 def test_the_same_key_in_the_body_or_the_header_appends_once(api: Api, clock: Clock) -> None:
     first = api.post("topics/t", {**records(1, 2), "idempotency_key": "k1"}, status=201)
     again = api.post("topics/t", {**records(1, 2), "idempotency_key": "k1"}, status=200)

@@ -8,15 +8,10 @@ from typing import Any
 import pytest
 from django.test import Client, override_settings
 from django.urls import include, path
-from drf_spectacular.generators import SchemaGenerator
 
 from django_leasequeue import engine
 
 urlpatterns = [path("v1/", include("django_leasequeue.http.zaqar.urls"))]
-
-
-def described() -> Any:
-    return SchemaGenerator(urlconf=__name__).get_schema(request=None, public=True)
 
 
 class Zaqar:

@@ -16,18 +16,17 @@ def bodies(answer: object) -> list[object]:
     return [message["body"] for message in answer.json()["messages"]]  # type: ignore[attr-defined]  # a test response
 
 
-class TestIds:
-    def test_reveals_nothing_fits_only_its_place_and_outlives_a_secret_key(self, settings: Any) -> None:
-        one, two = encode_id("message", 7, 1), encode_id("message", 7, 2)
-        assert len(one) == 24
-        assert one[:8] != two[:8]
-        assert decode_id("claim", 7, one) is None
-        assert decode_id("message", 8, one) is None
-        assert decode_id("message", 7, one[:-1] + ("0" if one[-1] != "0" else "1")) is None
-        old = encode_id("message", 7, 42)
-        settings.SECRET_KEY_FALLBACKS = [settings.SECRET_KEY]
-        settings.SECRET_KEY = "new"
-        assert decode_id("message", 7, old) == 42
+def test_an_id_reveals_nothing_fits_only_its_place_and_outlives_a_secret_key(settings: Any) -> None:
+    one, two = encode_id("message", 7, 1), encode_id("message", 7, 2)
+    assert len(one) == 24
+    assert one[:8] != two[:8]
+    assert decode_id("claim", 7, one) is None
+    assert decode_id("message", 8, one) is None
+    assert decode_id("message", 7, one[:-1] + ("0" if one[-1] != "0" else "1")) is None
+    old = encode_id("message", 7, 42)
+    settings.SECRET_KEY_FALLBACKS = [settings.SECRET_KEY]
+    settings.SECRET_KEY = "new"
+    assert decode_id("message", 7, old) == 42
 
 
 class TestPost:
@@ -126,18 +125,17 @@ class TestList:
         assert (message["body"], message["ttl"]) == ({"from": "python"}, 1_209_600)
 
 
-class TestOne:
-    def test_get_and_delete(self, zaqar: Zaqar, queue: str) -> None:
-        assert zaqar("GET", f"/v1/queues/{queue}/messages/nonsense").status_code == 404
-        for name in (queue, "none"):
-            assert zaqar("DELETE", f"/v1/queues/{name}/messages/nonsense").status_code == 204
-        [path] = zaqar.post(queue, {"event": "ActivateAccount"})
-        assert zaqar("GET", path).json()["body"] == {"event": "ActivateAccount"}
-        zaqar("PUT", "/v1/queues/other")
-        assert zaqar("GET", path.replace(queue, "other")).status_code == 404
-        assert zaqar("DELETE", path).status_code == 204
-        assert zaqar("GET", path).status_code == 404
-        assert zaqar("DELETE", path).status_code == 204
+def test_a_message_is_read_and_deleted(zaqar: Zaqar, queue: str) -> None:
+    assert zaqar("GET", f"/v1/queues/{queue}/messages/nonsense").status_code == 404
+    for name in (queue, "none"):
+        assert zaqar("DELETE", f"/v1/queues/{name}/messages/nonsense").status_code == 204
+    [path] = zaqar.post(queue, {"event": "ActivateAccount"})
+    assert zaqar("GET", path).json()["body"] == {"event": "ActivateAccount"}
+    zaqar("PUT", "/v1/queues/other")
+    assert zaqar("GET", path.replace(queue, "other")).status_code == 404
+    assert zaqar("DELETE", path).status_code == 204
+    assert zaqar("GET", path).status_code == 404
+    assert zaqar("DELETE", path).status_code == 204
 
 
 class TestSets:
