@@ -59,6 +59,18 @@ def one(queue: str = "work", node: str = NODE, **call: Any) -> LeasedJob:
     return job
 
 
+def claim_only(seq: int, size: int = 10, **call: Any) -> LeasedJob:
+    """Claim jobs: this one comes, and no other."""
+    (job,) = claim(size, **call)
+    assert job.seq == seq
+    return job
+
+
+def give_back(job: LeasedJob, *how: Any, **call: Any) -> engine.Settled:
+    """Release a job; ``how`` is the delay and the failure of its `engine.Release`."""
+    return engine.run(engine.release([engine.Release(job.seq, job.token, *how)], NODE, **call))
+
+
 def seqs(jobs: Sequence[LeasedJob]) -> list[int]:
     return [job.seq for job in jobs]
 
