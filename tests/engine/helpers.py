@@ -1,7 +1,7 @@
 """Short words for what nearly every engine test does."""
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
@@ -71,7 +71,7 @@ def give_back(job: LeasedJob, *how: Any, **call: Any) -> engine.Settled:
     return engine.run(engine.release([engine.Release(job.seq, job.token, *how)], NODE, **call))
 
 
-def seqs(jobs: Sequence[LeasedJob]) -> list[int]:
+def seqs(jobs: Iterable[LeasedJob | Enqueued | JobRow]) -> list[int]:
     return [job.seq for job in jobs]
 
 

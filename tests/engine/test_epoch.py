@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import psycopg
 import pytest
@@ -18,42 +16,12 @@ from django_leasequeue.exceptions import LogTruncated
 from django_leasequeue.metrics import figures
 from django_leasequeue.words import TXID_BITS
 from tests.conftest import HOME
+from tests.engine.servers import begin, enqueue, events, executor, note, run
 from tests.support.restoring import POSTGRES_15, age, dump, restore, upgrade
 from tests.support.temporary_server import TemporaryServer
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.slow
-
-
-@contextmanager
-def executor(server: TemporaryServer) -> Iterator[ConnectionExecutor]:
-    with psycopg.connect(server.url(), autocommit=True) as connection:
-        yield ConnectionExecutor(connection)
-
-
-def run(server: TemporaryServer, work: Any) -> Any:
-    with executor(server) as own:
-        return own.run(work)
-
-
-def enqueue(server: TemporaryServer, *data: object, queue: str = "jobs") -> list[int]:
-    return [job.seq for job in run(server, engine.enqueue(queue, [NewJob(item) for item in data]))]
-
-
-def events(server: TemporaryServer) -> list[tuple[int, int, list[int]]]:
-    """The rows of the log, in the order of its readers."""
-    with executor(server) as own:
-        return own.connection.execute("SELECT txid, id, seqs FROM leasequeue_leaseevent ORDER BY txid, id").fetchall()
-
-
-def note(server: TemporaryServer) -> bool:
-    """What the reaper does each second."""
-    return bool(run(server, log.note_timeline()))
-
-
-def begin(server: TemporaryServer) -> epoch.Begun | None:
-    with executor(server) as own:
-        return epoch.begin(own.connection)
 
 
 def made(server: TemporaryServer) -> TemporaryServer:
