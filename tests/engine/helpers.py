@@ -71,7 +71,7 @@ def give_back(job: LeasedJob, *how: Any, **call: Any) -> engine.Settled:
     return engine.run(engine.release([engine.Release(job.seq, job.token, *how)], NODE, **call))
 
 
-def seqs(jobs: Iterable[LeasedJob | Enqueued | JobRow]) -> list[int]:
+def seqs(jobs: Iterable[Any]) -> list[int]:
     return [job.seq for job in jobs]
 
 
@@ -155,6 +155,13 @@ def open_transaction() -> Iterator[ConnectionExecutor]:
         yield executor
         if executor.connection.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
             executor.connection.rollback()
+
+
+def crowd(count: int, work: Callable[[int], None]) -> None:
+    """Run ``work`` in so many threads; each is given its number."""
+    with ThreadPoolExecutor(count) as threads:
+        for done in [threads.submit(work, number) for number in range(count)]:
+            done.result()
 
 
 @contextmanager

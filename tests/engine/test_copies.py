@@ -1,7 +1,5 @@
 """What the page "Backup, restore, upgrade" says of parts, staging and sequences, and the command that it names."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

@@ -1,11 +1,10 @@
 """Keys: one job per key, however many ask at once, for as long as the queue's ``dedup_until`` or the job says."""
 
+from collections import defaultdict
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 from typing import Any
 
-import psycopg
 import pytest
 from django.db import IntegrityError
 
@@ -131,23 +130,23 @@ class TestRaces:
     def enqueue(self, executor: engine.ConnectionExecutor, *keys: str) -> list[engine.Enqueued]:
         return executor.run(engine.enqueue("work", [NewJob(key=key) for key in keys], origin="producer"))
 
-    def test_three_ask_at_once_and_one_job_is_made(self) -> None:
-        rounds = 30
-        with own_connection() as a, own_connection() as b, own_connection() as c, ThreadPoolExecutor(3) as threads:
-            start = Barrier(3)
+    @pytest.mark.parametrize(("callers", "rounds", "size"), [(3, 30, 1), (2, 5, 2_000)])
+    def test_calls_at_once_make_one_job_of_each_key(self, callers: int, rounds: int, size: int) -> None:
+        """They do not deadlock either, though each has the keys in another order."""
+        start, answers = Barrier(callers), defaultdict[int, list[str]](list)
 
-            def all_rounds(executor: engine.ConnectionExecutor) -> list[engine.Enqueued]:
-                answers = []
+        def ask(caller: int) -> None:
+            with own_connection() as executor:
                 for number in range(rounds):
-                    start.wait()
-                    answers += self.enqueue(executor, f"k{number}")
-                return answers
+                    keys = [f"{number}-{key}" for key in range(size)]
+                    start.wait(60)
+                    for answer in self.enqueue(executor, *(keys[::-1] if caller else keys)):
+                        answers[answer.seq].append(answer.status.value)
 
-            answers = list(threads.map(all_rounds, [a, b, c]))
-        for together in zip(*answers, strict=True):
-            assert sorted(answer.status.value for answer in together) == ["duplicate", "duplicate", "queued"]
-            assert len({answer.seq for answer in together}) == 1
-        assert LiveJob.objects.count() == rounds
+        helpers.crowd(callers, ask)
+        told = {tuple(sorted(statuses)) for statuses in answers.values()}
+        assert told == {(*["duplicate"] * (callers - 1), "queued")}
+        assert len(answers) == LiveJob.objects.count() == rounds * size
 
     @pytest.mark.parametrize("commits", [True, False], ids=["commit", "rollback"])
     def test_a_duplicate_waits_for_the_uncommitted_twin(self, commits: bool) -> None:
@@ -209,27 +208,6 @@ class TestRaces:
 
             twin, got = self.lose_the_race(finish)
         assert (got.seq, got.status.value, got.state) == (twin.seq, "completed", "completed")
-
-    def test_batches_with_the_same_keys_in_another_order_do_not_deadlock(self) -> None:
-        keys = [f"k{number}" for number in range(2_000)]
-        with own_connection() as a, own_connection() as b, ThreadPoolExecutor(2) as threads:
-            start = Barrier(2)
-
-            def all_rounds(executor: engine.ConnectionExecutor, order: list[str]) -> list[str]:
-                statuses = []
-                for number in range(5):
-                    start.wait()
-                    answers = self.enqueue(executor, *[f"{number}-{key}" for key in order])
-                    statuses += [answer.status.value for answer in answers]
-                return statuses
-
-            try:
-                answers = list(threads.map(all_rounds, [a, b], [keys, keys[::-1]]))
-            except psycopg.errors.DeadlockDetected:
-                start.abort()
-                raise
-        assert sum(status == "queued" for statuses in answers for status in statuses) == 5 * 2_000
-        assert LiveJob.objects.count() == 5 * 2_000
 
 
 def unique(key: str = "k", **fields: Any) -> tuple[int, str, str]:

@@ -1,7 +1,5 @@
 """A database whose rows were copied elsewhere: an epoch begins, and readers of the log go on where they stand."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A database that is restored to a point in time: a base backup, and the WAL up to that point."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -100,12 +100,6 @@ class TestAfterTheDeadline:
         assert LiveJob.objects.values().get() == before
         assert outcomes(settle([held.seq], node, tokens=[held.token])) == ["ok"]
 
-    def test_a_swept_job_is_not_held(self, clock, settle: Settle, queue: int, job: LeasedJob) -> None:
-        clock.advance(seconds=31)
-        engine.run(engine.sweep([queue]))
-        assert outcomes(settle([job.seq], tokens=[job.token])) == ["not_held"]
-        assert helpers.state(job.seq) == "ready"
-
     @pytest.mark.parametrize("taken", [False, True])
     def test_a_queue_may_accept_it_unless_somebody_else_came(self, clock, settle: Settle, taken: bool) -> None:
         make("lenient", late_ack="accept")

@@ -2,7 +2,6 @@
 
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 
@@ -213,9 +212,9 @@ def test_claimers_at_the_same_moment_do_not_overdraw_it(by_key: bool) -> None:
     running: dict[int, str] = {}
     most = 0
 
-    def work() -> None:
+    def work(number: int) -> None:
         nonlocal most
-        node = threading.current_thread().name
+        node = f"node-{number}"
         with helpers.own_connection() as own:
             while len(done) < count:
                 jobs = own.run(engine.claim(["work", "other"], node, 2))
@@ -228,9 +227,7 @@ def test_claimers_at_the_same_moment_do_not_overdraw_it(by_key: bool) -> None:
                     own.run(engine.finish([Ending(job.seq, job.token)], node))
                     done.append(job.seq)
 
-    with ThreadPoolExecutor(6) as threads:
-        for worker in [threads.submit(work) for _ in range(6)]:
-            worker.result(300)
+    helpers.crowd(6, work)
     assert len(done) == len(set(done)) == count
     assert most <= 3
     assert differences() == []
