@@ -1,7 +1,7 @@
 """Short words for what nearly every engine test does."""
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
@@ -107,7 +107,7 @@ def last_event(seq: int) -> JobEvent:
     return JobEvent.objects.filter(seq=seq).latest("id")
 
 
-def run(text: str, params: Sequence[Any] | None = None) -> list[tuple[Any, ...]]:
+def run(text: str, params: Sequence[Any] | Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
     with django_connection.cursor() as cursor:
         cursor.execute(text, params)
         return list(cursor.fetchall()) if cursor.description else []

@@ -15,9 +15,9 @@ import pytest
 from django_leasequeue import engine
 from django_leasequeue.engine import ConnectionExecutor, Failure, NewJob, Release
 from django_leasequeue.engine.leases.floor import Proposals
-from django_leasequeue.engine.verify import snapshot, verify
 from django_leasequeue.models import DeadLetter, EventKind, FloorKind, JobEvent, LeaseEvent, QueueFloor, QueueRank
 
+from .flow import differences
 from .helpers import NODE, OTHER, claim, crowd, enqueue, make, one, open_transaction, own_connection, put, raise_floors
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -227,11 +227,6 @@ def test_whatever_the_order_of_calls_the_tables_are_what_the_log_says(clock, see
         if number % 20 == 0:
             assert differences() == []
     assert differences() == []
-
-
-def differences() -> list[Any]:
-    with own_connection() as executor, snapshot(executor.connection) as reader:
-        return reader.run(verify()).differences
 
 
 Run = Callable[[Any], Any]

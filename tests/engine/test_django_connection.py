@@ -21,7 +21,7 @@ from django_leasequeue.engine.jobs.read import get_jobs
 from django_leasequeue.engine.pool import close_pools
 from django_leasequeue.exceptions import InvalidOption
 from django_leasequeue.models import Job
-from tests.engine.helpers import NODE, claim, enqueue, make, one, put
+from tests.engine.helpers import NODE, claim, enqueue, make, one, put, run
 from tests.support.databases import database_alias
 from tests.support.heard import hearing
 from tests.tasks.samples import add
@@ -186,7 +186,7 @@ def isolated(request: pytest.FixtureRequest, django_db_blocker: DjangoDbBlocker)
 def at_once(count: int, work: Callable[[], Any]) -> list[BaseException]:
     start = threading.Barrier(count)
 
-    def run() -> None:
+    def begin() -> None:
         start.wait()
         try:
             work()
@@ -194,7 +194,7 @@ def at_once(count: int, work: Callable[[], Any]) -> list[BaseException]:
             connections.close_all()
 
     with ThreadPoolExecutor(count) as threads:
-        return [error for ended in [threads.submit(run) for _ in range(count)] if (error := ended.exception())]
+        return [error for ended in [threads.submit(begin) for _ in range(count)] if (error := ended.exception())]
 
 
 def test_another_isolation_level_fails_no_call_that_is_its_own_transaction(isolated: str) -> None:
@@ -266,10 +266,8 @@ def test_prepared_statements_that_are_gone_raise_nowhere_in_a_transaction_of_our
     queue = Queue("work")
     for _ in range(6):
         queue.enqueue_many(range(150))
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT count(*) FROM pg_prepared_statements")
-        assert cursor.fetchone()[0] > 0
-        cursor.execute("DISCARD ALL")
+    assert run("SELECT FROM pg_prepared_statements")
+    run("DISCARD ALL")
     assert len(queue.enqueue_many(range(150))) == 150
     assert queue.counts().ready == 7 * 150
 

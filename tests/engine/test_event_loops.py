@@ -10,10 +10,10 @@ from typing import Any
 import psycopg
 import pytest
 from asgiref.sync import async_to_sync
-from django.db import connection
 
 from django_leasequeue import engine
 from django_leasequeue.engine import pool
+from tests.engine import helpers
 from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("native", "no_backend_stays")]
@@ -23,12 +23,11 @@ LOOPS = 30
 
 def backends() -> int:
     gc.collect()  # what psycopg was opening when it was cancelled goes as garbage
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT count(*) FROM pg_stat_activity"
-            " WHERE datname = current_database() AND backend_type = 'client backend' AND pid <> pg_backend_pid()"
-        )
-        return int(cursor.fetchone()[0])
+    query = """
+        SELECT FROM pg_stat_activity
+        WHERE datname = current_database() AND backend_type = 'client backend' AND pid <> pg_backend_pid()
+    """
+    return len(helpers.run(query))
 
 
 @pytest.fixture
