@@ -228,7 +228,7 @@ def test_signals_wait_for_the_commit_where_a_host_manages_transactions_by_hand()
 
 @contextmanager
 def undone_once(place: int, code: str) -> Iterator[list[str]]:
-    """Undo the transaction before the statement of this place; return the statements that were sent."""
+    """Undo the transaction before the statement of this place; yield the statements that were sent."""
     seen: list[str] = []
 
     def wrapper(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
@@ -266,7 +266,7 @@ def test_prepared_statements_that_are_gone_raise_nowhere_in_a_transaction_of_our
     queue = Queue("work")
     for _ in range(6):
         queue.enqueue_many(range(150))
-    assert run("SELECT FROM pg_prepared_statements")
+    assert run("SELECT name FROM pg_prepared_statements")
     run("DISCARD ALL")
     assert len(queue.enqueue_many(range(150))) == 150
     assert queue.counts().ready == 7 * 150

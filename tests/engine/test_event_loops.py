@@ -24,7 +24,7 @@ LOOPS = 30
 def backends() -> int:
     gc.collect()  # what psycopg was opening when it was cancelled goes as garbage
     query = """
-        SELECT FROM pg_stat_activity
+        SELECT pid FROM pg_stat_activity
         WHERE datname = current_database() AND backend_type = 'client backend' AND pid <> pg_backend_pid()
     """
     return len(helpers.run(query))

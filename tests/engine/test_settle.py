@@ -51,15 +51,15 @@ class TestOutcomes:
     def test_each_in_the_order_asked(self, settle: Settle) -> None:
         make("other")
         make("records", type="log")
-        ready, mine, theirs = put(3)
+        delayed, mine, theirs, ready = put(4)
         (record,), (elsewhere,) = put(queue="records"), put(queue="other")
-        assert one().seq == ready
-        engine.run(engine.nack([ready], NODE, delay_ms=60_000))
+        assert one().seq == delayed
+        engine.run(engine.nack([delayed], NODE, delay_ms=60_000))
         assert [one().seq, one(node=OTHER).seq, one("other").seq] == [mine, theirs, elsewhere]
-        settled = settle([theirs, 10**12, mine, ready, record, elsewhere])
-        assert list(settled.outcomes) == [theirs, 10**12, mine, ready, record, elsewhere]
-        assert outcomes(settled) == ["not_held", "not_found", "ok", "not_held", "not_held", "ok"]
-        assert (settled.ok, settled.skipped) == ([mine, elsewhere], [theirs, 10**12, ready, record])
+        settled = settle([theirs, 10**12, mine, delayed, ready, record, elsewhere])
+        assert list(settled.outcomes) == [theirs, 10**12, mine, delayed, ready, record, elsewhere]
+        assert outcomes(settled) == ["not_held", "not_found", "ok", "not_held", "not_held", "not_held", "ok"]
+        assert (settled.ok, settled.skipped) == ([mine, elsewhere], [theirs, 10**12, delayed, ready, record])
 
     def test_a_seq_twice_counts_once_and_a_repeat_is_skipped(self, settle: Settle, request, job: LeasedJob) -> None:
         assert outcomes(settle([job.seq, job.seq], tokens=[job.token, job.token])) == ["ok"]
