@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from uuid import UUID, uuid4
 
 from django_leasequeue import engine
-from django_leasequeue.engine import Ending, Failure, LeasedJob, Limited, LimitValues, NewJob, Node, Release
+from django_leasequeue.engine import Ending, Failure, LeasedJob, Limited, LimitValues, NewJob, Node
 from django_leasequeue.engine.verify import verify
-from tests.engine.helpers import NODE, claim, enqueue, run
+from tests.engine.helpers import NODE, claim, enqueue, give_back, run
 
 #: One job of a customer at a time.
 ONE = LimitValues("customer", concurrency=1)
@@ -28,7 +28,7 @@ def ack(*jobs: LeasedJob, result: object = None) -> None:
 
 
 def fail(job: LeasedJob) -> None:
-    engine.run(engine.release([Release(job.seq, job.token, failure=NO)], NODE))
+    give_back(job, None, NO)
 
 
 def node(label: str, *parents: int, queue: str = "work", **options: object) -> Node:

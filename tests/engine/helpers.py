@@ -1,7 +1,7 @@
 """Short words for what nearly every engine test does."""
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
@@ -59,7 +59,19 @@ def one(queue: str = "work", node: str = NODE, **call: Any) -> LeasedJob:
     return job
 
 
-def seqs(jobs: Sequence[LeasedJob]) -> list[int]:
+def claim_only(seq: int, size: int = 10, **call: Any) -> LeasedJob:
+    """Claim jobs: this one comes, and no other."""
+    (job,) = claim(size, **call)
+    assert job.seq == seq
+    return job
+
+
+def give_back(job: LeasedJob, *how: Any, **call: Any) -> engine.Settled:
+    """Release a job; ``how`` is the delay and the failure of its `engine.Release`."""
+    return engine.run(engine.release([engine.Release(job.seq, job.token, *how)], NODE, **call))
+
+
+def seqs(jobs: Iterable[Any]) -> list[int]:
     return [job.seq for job in jobs]
 
 
@@ -95,7 +107,7 @@ def last_event(seq: int) -> JobEvent:
     return JobEvent.objects.filter(seq=seq).latest("id")
 
 
-def run(text: str, params: Sequence[Any] | None = None) -> list[tuple[Any, ...]]:
+def run(text: str, params: Sequence[Any] | Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
     with django_connection.cursor() as cursor:
         cursor.execute(text, params)
         return list(cursor.fetchall()) if cursor.description else []
@@ -143,6 +155,13 @@ def open_transaction() -> Iterator[ConnectionExecutor]:
         yield executor
         if executor.connection.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
             executor.connection.rollback()
+
+
+def crowd(count: int, work: Callable[[int], None]) -> None:
+    """Run ``work`` in so many threads; each is given its number."""
+    with ThreadPoolExecutor(count) as threads:
+        for done in [threads.submit(work, number) for number in range(count)]:
+            done.result()
 
 
 @contextmanager

@@ -6,7 +6,6 @@ from functools import partial
 from typing import Any
 
 import pytest
-from django.db import connection
 
 from django_leasequeue import engine
 from django_leasequeue.engine import Failure, LeasedJob, NewJob, Release
@@ -16,7 +15,7 @@ from django_leasequeue.engine.leases.settle import MAX_CLAIM_BYTES
 from django_leasequeue.enums import JobFlag
 from django_leasequeue.models import LiveJob, Ready
 from django_leasequeue.sql import statement
-from tests.engine.helpers import NODE, claim, enqueue, make, seqs
+from tests.engine.helpers import NODE, claim, enqueue, make, run, seqs
 
 pytestmark = pytest.mark.django_db
 
@@ -135,9 +134,7 @@ def test_what_does_not_fit_is_not_read() -> None:
         "node": NODE, "size": 1_000, "lease_ms": None, "grace_ms": 0, "connection": None, "suspect_alone": False,
         "bytes": 2**20, "first": True, "slots": False, "now": None, "autocommit": False, "alone": False,
     }  # fmt: skip
-    with connection.cursor() as cursor:
-        cursor.execute("EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) " + statement("claim_mixed"), call)
-        (((found,),),) = cursor.fetchall()
+    (((found,),),) = run("EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) " + statement("claim_mixed"), call)
     plan = found["Plan"]
     assert plan["Actual Rows"] == 5
     assert plan["Shared Hit Blocks"] + plan["Shared Read Blocks"] < 700

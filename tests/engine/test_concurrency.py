@@ -4,7 +4,6 @@ import random
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from datetime import datetime
 from threading import Lock
@@ -16,10 +15,10 @@ import pytest
 from django_leasequeue import engine
 from django_leasequeue.engine import ConnectionExecutor, Failure, NewJob, Release
 from django_leasequeue.engine.leases.floor import Proposals
-from django_leasequeue.engine.verify import snapshot, verify
 from django_leasequeue.models import DeadLetter, EventKind, FloorKind, JobEvent, LeaseEvent, QueueFloor, QueueRank
 
-from .helpers import NODE, OTHER, claim, enqueue, make, one, open_transaction, own_connection, put, raise_floors
+from .flow import differences
+from .helpers import NODE, OTHER, claim, crowd, enqueue, make, one, open_transaction, own_connection, put, raise_floors
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -63,12 +62,6 @@ def check_everything(*numbers: int) -> dict[int, list[LeaseEvent]]:
     assert differences() == []
     assert set(found) == set(numbers) or not numbers
     return found
-
-
-def crowd(count: int, work: Callable[[int], None]) -> None:
-    with ThreadPoolExecutor(count) as threads:
-        for done in [threads.submit(work, number) for number in range(count)]:
-            done.result()
 
 
 @pytest.mark.parametrize("tags", [None, ["red", "blue"]], ids=str)
@@ -139,18 +132,14 @@ def test_workers_whose_connections_are_killed_lose_nothing(clock) -> None:
             except psycopg.OperationalError:
                 lost.append(number)
 
-    def kill(victims: list[int]) -> None:
+    def kill() -> None:
         dice = random.Random(99)
         with own_connection() as executor:
             while not lost or (jobs_left(executor) and len(lost) < 40):
-                victim = pids.get(dice.choice(victims), 0)
+                victim = pids.get(dice.randrange(4), 0)
                 executor.connection.execute("SELECT pg_terminate_backend(%s::int)", [victim])
 
-    with ThreadPoolExecutor(5) as threads:
-        working = [threads.submit(work, number) for number in range(4)]
-        killing = threads.submit(kill, [0, 1, 2, 3])
-        for done in [*working, killing]:
-            done.result()
+    crowd(5, lambda number: work(number) if number < 4 else kill())
     check_everything(*numbers)
 
 
@@ -238,11 +227,6 @@ def test_whatever_the_order_of_calls_the_tables_are_what_the_log_says(clock, see
         if number % 20 == 0:
             assert differences() == []
     assert differences() == []
-
-
-def differences() -> list[Any]:
-    with own_connection() as executor, snapshot(executor.connection) as reader:
-        return reader.run(verify()).differences
 
 
 Run = Callable[[Any], Any]

@@ -49,10 +49,7 @@ def test_sync_connections_and_the_listener_open() -> None:
 
 
 async def test_async_connections_open(native: None) -> None:
-    try:
-        assert await engine.arun(engine.counts_of([])) == {}
-    finally:
-        await pool.close_pools()
+    assert await engine.arun(engine.counts_of([])) == {}
 
 
 ROLE = {
@@ -72,7 +69,6 @@ async def test_what_a_role_has_set_for_its_sessions_is_not_for_ours(test_dsn: st
             async with pool.borrow("default") as borrowed:
                 there = [await (await borrowed.execute(f"SHOW {name}")).fetchone() for name in ROLE]
         finally:
-            await pool.close_pools()
             for name in ROLE:
                 owner.execute(sql.SQL("ALTER DATABASE {} RESET {}").format(database, sql.SQL(name)))
     assert seen == there == [("0",), ("0",), ("read committed",), ("off",)]

@@ -1,7 +1,5 @@
 """What the page "Backup, restore, upgrade" says of parts, staging and sequences, and the command that it names."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess
@@ -12,7 +10,7 @@ import psycopg
 import pytest
 from django.conf import settings
 from django.core.management import CommandError, call_command
-from django.db import connection, models
+from django.db import models
 
 from django_leasequeue import engine
 from django_leasequeue.checks.database import check_databases
@@ -22,7 +20,7 @@ from django_leasequeue.models import OperatorAction, StoredJob, Timeline
 from django_leasequeue.reaper import duties, status
 from django_leasequeue.reaper.duty import DutyRun
 from django_leasequeue.sql import paths, statement
-from tests.engine.helpers import make, put
+from tests.engine.helpers import NODE, claim, fetch, make, one, put, run
 from tests.support.commands import tried
 from tests.support.restoring import dump
 from tests.support.rows import rows
@@ -45,13 +43,6 @@ def copied(transactional_db: None) -> Any:
         )
 
 
-def enqueued() -> list[int]:
-    """The epochs of the log's rows, in the order of its readers."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT txid >> 44 FROM leasequeue_leaseevent ORDER BY txid, id")
-        return [number for (number,) in cursor.fetchall()]
-
-
 def test_everybody_says_that_readers_wait_until_the_reaper_has_begun_an_epoch(copied: None) -> None:
     said = "0 rows of the lease log lie above the horizon"
     with connect("default") as own:
@@ -62,7 +53,7 @@ def test_everybody_says_that_readers_wait_until_the_reaper_has_begun_an_epoch(co
         duties.note_timeline(DutyRun(own, "default"))
         assert executor.run(epoch.above_horizon()) is None
     put(1)
-    assert enqueued()[-1] == 1
+    assert run("SELECT txid >> 44 FROM leasequeue_leaseevent ORDER BY txid DESC, id DESC LIMIT 1") == [(1,)]
     assert said not in "".join([*status.lake_status(), *status.read_status("default").problems])
 
 
@@ -86,17 +77,14 @@ def test_the_command_waits_for_open_transactions_and_names_them(copied: None, te
 
 
 def behind() -> dict[str, int]:
-    with connect("default") as own:
-        return {name: highest for name, highest, _ in ConnectionExecutor(own).fetch("sequences_behind", {})}
+    return {name: highest for name, highest, _ in fetch("sequences_behind")}
 
 
 def test_sequences_that_stand_behind_are_found_and_set_forward(transactional_db: None) -> None:
     make("work")
     (*_, last) = put(5)
     assert behind() == {}
-    with connection.cursor() as cursor:
-        cursor.execute("ALTER SEQUENCE leasequeue_job_seq_seq RESTART")
-        cursor.execute("ALTER SEQUENCE leasequeue_queue_id_seq RESTART")
+    run("ALTER SEQUENCE leasequeue_job_seq_seq RESTART; ALTER SEQUENCE leasequeue_queue_id_seq RESTART")
     assert set(behind()) == {"public.leasequeue_job_seq_seq", "public.leasequeue_queue_id_seq"}
     told, failure = tried("leasequeue_verify", "--json")
     assert "2 differences" in str(failure)
@@ -104,8 +92,7 @@ def test_sequences_that_stand_behind_are_found_and_set_forward(transactional_db:
     number = found["public.leasequeue_job_seq_seq"]["expected"]
     assert number["mend"] == f"SELECT setval('public.leasequeue_job_seq_seq', {number['at_least']})"
     assert number["at_least"] >= last
-    with connection.cursor() as cursor:
-        cursor.execute(number["mend"])
+    run(number["mend"])
     assert set(behind()) == {"public.leasequeue_queue_id_seq"}
     assert tried("leasequeue_verify", "--mend")[1] is None
     assert behind() == {}
@@ -116,11 +103,9 @@ def test_sequences_that_stand_behind_are_found_and_set_forward(transactional_db:
 def test_jobs_that_are_gone_keep_their_numbers(transactional_db: None) -> None:
     make("work")
     (last,) = put(1)
-    engine.run(engine.claim(["work"], "node", 1))
-    engine.run(engine.ack([last], "node"))
+    engine.run(engine.ack([one().seq], NODE))
     assert not StoredJob.objects.exists()
-    with connection.cursor() as cursor:
-        cursor.execute("ALTER SEQUENCE leasequeue_job_seq_seq RESTART")
+    run("ALTER SEQUENCE leasequeue_job_seq_seq RESTART")
     assert behind()["public.leasequeue_job_seq_seq"] >= last
 
 
@@ -133,17 +118,11 @@ def test_every_sequence_is_looked_at() -> None:
             assert f"'{model._meta.db_table}'" in text, model
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)
-
-
 def test_the_statements_for_staging_run(transactional_db: None) -> None:
     make("work")
     put(1)
-    with connection.cursor() as cursor:
-        (text,) = blocks("sql")
-        cursor.execute(text)
-    assert engine.run(engine.claim(["work"], "node", 1)) == []
+    run(*re.findall(r"```sql\n(.*?)```", PAGE, re.DOTALL))
+    assert claim() == []
 
 
 @pytest.mark.slow

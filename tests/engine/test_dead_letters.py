@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from django_leasequeue import engine, models
-from django_leasequeue.engine import Ending, Failure, NewJob, Release, codec
+from django_leasequeue.engine import Ending, Failure, NewJob, codec
 from django_leasequeue.engine.dead.deadletter import retire_steps
 from django_leasequeue.engine.dead.triage import dead_rows
 from django_leasequeue.engine.leases import cohort
@@ -15,7 +15,7 @@ from django_leasequeue.models import Attempt, Claim, DeadLetter, Delayed, EventK
 from tests.support.rows import rows
 
 from . import helpers
-from .helpers import NODE, OTHER, claim, counts, delivered, enqueue, kinds, last_event, make, one, put, seqs, state
+from .helpers import NODE, OTHER, claim, counts, delivered, enqueue, give_back, kinds, last_event, make, one, put, seqs
 
 pytestmark = pytest.mark.django_db
 
@@ -26,7 +26,7 @@ def wear_out(times: int, queue: str = "work", failure: Failure | None = None) ->
     """Deliver the job at the head of the queue this often, each time giving it back at once."""
     for _ in range(times):
         job = one(queue)
-        engine.run(engine.release([Release(job.seq, job.token, 0, failure)], NODE))
+        give_back(job, 0, failure)
     return job
 
 
@@ -68,9 +68,9 @@ class TestAtTheClaim:
         job = NewJob(data={"n": 1}, tag="t", meta={"trace": "z"}, body=b"b", key="k", name="app.task")
         (poison,) = enqueue(job, origin="p")
         wear_out(2)
-        assert state(poison.seq) == "ready"
+        assert helpers.state(poison.seq) == "ready"
         assert claim() == []
-        assert state(poison.seq) is None
+        assert helpers.state(poison.seq) is None
         (letter,) = letters()
         assert (letter.data, letter.tag, bytes(letter.body), letter.key) == ({"n": 1}, "t", b"b", "k")
         told = (letter.name, letter.origin, letter.error_type, letter.fingerprint)
@@ -159,7 +159,7 @@ class TestAtTheRelease:
         for delivery in (1, 2, 3):
             job = one()
             assert job.deliveries == delivery
-            settled = engine.run(engine.release([Release(number, job.token, 60_000, BROKEN)], NODE))
+            settled = give_back(job, 60_000, BROKEN)
             if delivery < 3:
                 rows(Delayed).update(available_at="2020-01-01T00:00Z")
         assert settled.released[number] == ("dead", None, 3)
@@ -176,7 +176,7 @@ class TestAtTheRelease:
         (number,) = put()
         job = one()
         engine.run(engine.finish([Ending(number, job.token, failure=BROKEN)], NODE))
-        assert (counts()["dead"], counts()["dead_lettered"], state(number)) == (0, 0, None)
+        assert (counts()["dead"], counts()["dead_lettered"], helpers.state(number)) == (0, 0, None)
 
     @pytest.mark.parametrize("who", ["reaper", "claim", "deal"])
     def test_the_time_of_the_dead(self, clock, who: str) -> None:
@@ -194,7 +194,7 @@ class TestAtTheRelease:
             assert engine.run(engine.expire([Queue.objects.get(name="work").pk])) == 1
         [jobs] = engine.run(cohort.deal("work", [cohort.Claimer(NODE, 1)])) if who == "deal" else [claim(1)]
         assert (seqs(jobs), list(DeadLetter.objects.values_list("seq", flat=True))) == ([good], [later])
-        assert state(number) is None
+        assert helpers.state(number) is None
         assert (kinds(number)[-1], last_event(number).detail) == ("cancelled", {"reason": "ttl"})
 
     def test_the_last_failure_goes_with_the_letter(self) -> None:
@@ -202,7 +202,7 @@ class TestAtTheRelease:
         (number,) = put()
         wear_out(1, failure=Failure("app.First", "one"))
         job = one()
-        settled = engine.run(engine.release([Release(number, job.token, 500, BROKEN)], NODE))
+        settled = give_back(job, 500, BROKEN)
         assert (settled.released[number], helpers.outcomes(settled)) == (("dead", None, 2), ["ok"])
         (letter,) = letters()
         assert (letter.error_type, letter.error, letter.fingerprint) == ("app.Broken", "it broke", "broken-7")
@@ -230,12 +230,12 @@ class TestWhatStaysInTheClaim:
     def test_when_one_is_released(self) -> None:
         jobs = self.leased()
         assert [job.deliveries for job in jobs] == [1, 2, 3, 1, 2]
-        settled = engine.run(engine.release([Release(jobs[2].seq, jobs[2].token, 0, BROKEN)], NODE))
+        settled = give_back(jobs[2], 0, BROKEN)
         assert settled.released[jobs[2].seq].state == "dead"
         row = Claim.objects.get()
         kept = dict(zip(row.seqs, row.deliveries, strict=True))
         assert kept == dict(zip([jobs[n].seq for n in (0, 1, 3, 4)], [1, 2, 1, 2], strict=True))
-        assert state(jobs[2].seq) is None
+        assert helpers.state(jobs[2].seq) is None
         rest = [job.seq for job in jobs if job is not jobs[2]]
         assert engine.run(engine.ack(rest, NODE, tokens=[jobs[0].token] * 4)).ok == rest
         assert not Claim.objects.exists()
@@ -247,7 +247,7 @@ class TestWhatStaysInTheClaim:
         rows(Claim).update(deadline=clock.now + timedelta(seconds=5))
         queue = Queue.objects.get(name="work")
         assert engine.run(retire_steps(queue.pk, "", "graveyard", [jobs[2].seq])) == []
-        assert (state(jobs[2].seq), letters()) == ("leased", [])
+        assert (helpers.state(jobs[2].seq), letters()) == ("leased", [])
         clock.advance(seconds=6)
         assert seqs(claim(5, node=OTHER)) == [job.seq for job in jobs if job is not jobs[2]]
         assert [(letter.source_seq, failures(letter)) for letter in letters()] == [(jobs[2].seq, ["LEASE_EXPIRED"])]
@@ -284,12 +284,12 @@ class TestALetterInAQueue:
         assert claim(queue="graveyard") == []
         letter = DeadLetter.objects.get()
         assert (letter.seq, letter.in_place, letter.dead_at) == (number, True, clock.now)
-        assert (letter.error_type, letter.fingerprint, state(number)) == ("app.Second", "second", "dead")
+        assert (letter.error_type, letter.fingerprint, helpers.state(number)) == ("app.Second", "second", "dead")
 
     def test_it_moves_on(self) -> None:
         number = self.arrive(max_deliveries=1, exhaust_at="release", dead_letter="third")
         wear_out(1, "graveyard", Failure("app.Second", "again"))
-        assert state(number) is None
+        assert helpers.state(number) is None
         (letter,) = letters("third")
         assert failures(letter) == ["app.Broken", "app.Second"]
         noted = [letter.meta[f"$dead_letter_{key}"] for key in ("from", "deliveries", "src_seq")]

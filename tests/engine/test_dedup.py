@@ -1,19 +1,19 @@
 """Keys: one job per key, however many ask at once, for as long as the queue's ``dedup_until`` or the job says."""
 
+from collections import defaultdict
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 from typing import Any
 
-import psycopg
 import pytest
 from django.db import IntegrityError
 
 from django_leasequeue import engine
-from django_leasequeue.engine import Ending, Failure, NewJob, Release
+from django_leasequeue.engine import Ending, Failure, NewJob
 from django_leasequeue.models import JobResult, LiveJob, StoredJob, UniqueKey
 from tests.engine import helpers
-from tests.engine.helpers import NODE, claim, enqueue, kinds, make, one, own_connection, put, state
+from tests.engine.flow import NO
+from tests.engine.helpers import NODE, claim, enqueue, give_back, kinds, make, one, own_connection, put, state
 
 pytestmark = pytest.mark.django_db
 
@@ -130,23 +130,23 @@ class TestRaces:
     def enqueue(self, executor: engine.ConnectionExecutor, *keys: str) -> list[engine.Enqueued]:
         return executor.run(engine.enqueue("work", [NewJob(key=key) for key in keys], origin="producer"))
 
-    def test_three_ask_at_once_and_one_job_is_made(self) -> None:
-        rounds = 30
-        with own_connection() as a, own_connection() as b, own_connection() as c, ThreadPoolExecutor(3) as threads:
-            start = Barrier(3)
+    @pytest.mark.parametrize(("callers", "rounds", "size"), [(3, 30, 1), (2, 5, 2_000)])
+    def test_calls_at_once_make_one_job_of_each_key(self, callers: int, rounds: int, size: int) -> None:
+        """They do not deadlock either, though each has the keys in another order."""
+        start, answers = Barrier(callers), defaultdict[int, list[str]](list)
 
-            def all_rounds(executor: engine.ConnectionExecutor) -> list[engine.Enqueued]:
-                answers = []
+        def ask(caller: int) -> None:
+            with own_connection() as executor:
                 for number in range(rounds):
-                    start.wait()
-                    answers += self.enqueue(executor, f"k{number}")
-                return answers
+                    keys = [f"{number}-{key}" for key in range(size)]
+                    start.wait(60)
+                    for answer in self.enqueue(executor, *(keys[::-1] if caller else keys)):
+                        answers[answer.seq].append(answer.status.value)
 
-            answers = list(threads.map(all_rounds, [a, b, c]))
-        for together in zip(*answers, strict=True):
-            assert sorted(answer.status.value for answer in together) == ["duplicate", "duplicate", "queued"]
-            assert len({answer.seq for answer in together}) == 1
-        assert LiveJob.objects.count() == rounds
+        helpers.crowd(callers, ask)
+        told = {tuple(sorted(statuses)) for statuses in answers.values()}
+        assert told == {(*["duplicate"] * (callers - 1), "queued")}
+        assert len(answers) == LiveJob.objects.count() == rounds * size
 
     @pytest.mark.parametrize("commits", [True, False], ids=["commit", "rollback"])
     def test_a_duplicate_waits_for_the_uncommitted_twin(self, commits: bool) -> None:
@@ -209,27 +209,6 @@ class TestRaces:
             twin, got = self.lose_the_race(finish)
         assert (got.seq, got.status.value, got.state) == (twin.seq, "completed", "completed")
 
-    def test_batches_with_the_same_keys_in_another_order_do_not_deadlock(self) -> None:
-        keys = [f"k{number}" for number in range(2_000)]
-        with own_connection() as a, own_connection() as b, ThreadPoolExecutor(2) as threads:
-            start = Barrier(2)
-
-            def all_rounds(executor: engine.ConnectionExecutor, order: list[str]) -> list[str]:
-                statuses = []
-                for number in range(5):
-                    start.wait()
-                    answers = self.enqueue(executor, *[f"{number}-{key}" for key in order])
-                    statuses += [answer.status.value for answer in answers]
-                return statuses
-
-            try:
-                answers = list(threads.map(all_rounds, [a, b], [keys, keys[::-1]]))
-            except psycopg.errors.DeadlockDetected:
-                start.abort()
-                raise
-        assert sum(status == "queued" for statuses in answers for status in statuses) == 5 * 2_000
-        assert LiveJob.objects.count() == 5 * 2_000
-
 
 def unique(key: str = "k", **fields: Any) -> tuple[int, str, str]:
     """Enqueue a job that is unique until its end, if nothing else is said; return (seq, status, state)."""
@@ -264,46 +243,35 @@ def test_replace(queue: int) -> None:
     assert unique(data=3, on_conflict="replace") == (second, "duplicate", "leased")
 
 
-@pytest.mark.parametrize("conflict", ["replace", "reschedule", None])
-def test_a_dead_letter_that_somebody_retried_stays(conflict: str | None) -> None:
+def bury_and_retry(unique_until: str, delay_ms: int | None = None) -> int:
+    """Make a unique job, let it die and be retried; return its number."""
     make("work", max_deliveries=1, exhaust_at="release", dead_letter="self")
-    first, *_ = unique(data=1)
-    dead = one()
-    engine.run(engine.release([Release(dead.seq, dead.token, failure=Failure("E", "no"))], NODE))
-    engine.run(engine.redrive("work", [first]))
-    assert unique(data=2, delay_ms=60_000, on_conflict=conflict) == (first, "duplicate", "ready")
-    assert one().data == 1
-
-
-def bury_and_retry(delay_ms: int | None = None) -> int:
-    """Make a job that is unique until it starts, let it die and be retried; return its number."""
-    make("work", max_deliveries=1, exhaust_at="release", dead_letter="self")
-    first, *_ = unique(data=1, unique_until="start")
-    dead = one()
-    engine.run(engine.release([Release(dead.seq, dead.token, failure=Failure("E", "no"))], NODE))
+    first, *_ = unique(data=1, unique_until=unique_until)
+    give_back(one(), None, NO)
     engine.run(engine.redrive("work", [first], delay_ms=delay_ms))
     return first
 
 
+@pytest.mark.parametrize("unique_until", ["start", "end"])
 @pytest.mark.parametrize(("delay_ms", "where"), [(None, "ready"), (60_000, "delayed")])
 @pytest.mark.parametrize("conflict", ["replace", "reschedule", None])
-def test_a_retried_dead_letter_has_its_key_until_it_starts_again(
-    clock, delay_ms: int | None, where: str, conflict: str | None
+def test_a_retried_dead_letter_stays_and_has_its_key_again(
+    clock, unique_until: str, delay_ms: int | None, where: str, conflict: str | None
 ) -> None:
-    first = bury_and_retry(delay_ms)
-    assert unique(data=2, unique_until="start", on_conflict=conflict) == (first, "duplicate", where)
+    first = bury_and_retry(unique_until, delay_ms)
+    asked = {"data": 2, "delay_ms": 60_000, "unique_until": unique_until}
+    assert unique(**asked, on_conflict=conflict) == (first, "duplicate", where)
     clock.advance(seconds=61)
     engine.run(engine.promote([StoredJob.objects.get().queue_id]))
     assert one().data == 1
-    assert unique(data=2, unique_until="start")[1] == "queued"
+    assert unique(**asked)[1] == ("queued" if unique_until == "start" else "duplicate")
 
 
 @pytest.mark.parametrize("suspended", [True, False])
 def test_a_retried_dead_letter_that_was_given_back_has_its_key_unless_it_began(suspended: bool) -> None:
-    first = bury_and_retry()
+    first = bury_and_retry("start")
     again = one()
-    back = Release(again.seq, again.token, 60_000)
-    engine.run(engine.release([back], NODE, unstarted=True, suspended=suspended))
+    give_back(again, 60_000, unstarted=True, suspended=suspended)
     status = "queued" if suspended else "duplicate"
     assert unique(data=2, unique_until="start")[1] == status
     assert (first == again.seq, StoredJob.objects.count()) == (True, 2 if suspended else 1)
@@ -318,8 +286,7 @@ def test_a_dead_letter_in_a_topic_has_another_number_and_is_not_unique(unique_un
         make("dead")
     make("work", max_deliveries=1, exhaust_at="release", dead_letter="dead")
     first, *_ = ask("a", data=1, **fields)
-    died = one()
-    engine.run(engine.release([Release(died.seq, died.token, failure=Failure("E", "no"))], NODE))
+    give_back(one(), None, NO)
     dead = StoredJob.objects.get()
     assert (dead.queue.name, dead.key) == ("dead", "a")
     assert ask("b", data=2, **fields)[1] == "queued"

@@ -1,7 +1,7 @@
 """Deletions of queues while other sessions add jobs: what is committed stands in a queue, or its end is in the log."""
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import psycopg
@@ -13,21 +13,11 @@ from django_leasequeue.engine import ConnectionExecutor, NewJob
 from django_leasequeue.engine.dead import action
 from django_leasequeue.engine.operation import Rows
 from django_leasequeue.engine.queues import queues
-from django_leasequeue.exceptions import InvalidOption, QueueBusy
+from django_leasequeue.engine.topics import topics
+from django_leasequeue.exceptions import InvalidOption, QueueBusy, QueueNotFound
 from django_leasequeue.models import DeadLetter, JobEvent, LiveJob, Queue, StoredJob
-from tests.engine.helpers import (
-    NODE,
-    claim,
-    kept_waiting,
-    kinds,
-    last_event,
-    make,
-    one,
-    open_transaction,
-    own_connection,
-    put,
-    seqs,
-)
+from tests.engine import helpers
+from tests.engine.helpers import NODE, claim, kept_waiting, kinds, last_event, make, one, own_connection, put, seqs
 from tests.http.client import Api
 from tests.support.commands import said
 
@@ -56,13 +46,13 @@ def ended() -> dict[int, bool]:
 
 @contextmanager
 def begun() -> Iterator[ConnectionExecutor]:
-    with open_transaction() as executor:
+    with helpers.open_transaction() as executor:
         executor.connection.execute("SELECT 1")
         yield executor
 
 
-def delete_meanwhile(act: Callable[[], object], **how: Any) -> bool:
-    """Delete the queue on a connection of its own, and do something once the deletion has begun to wait."""
+def delete_meanwhile(act: Callable[[], object], queue: str = "work", **how: Any) -> bool:
+    """Delete a queue on a connection of its own, and do something once the deletion has begun to wait."""
     with own_connection() as deleter:
         usual, waits = deleter.fetch, []
 
@@ -72,9 +62,10 @@ def delete_meanwhile(act: Callable[[], object], **how: Any) -> bool:
             return usual(name, params)
 
         deleter.fetch = fetch  # type: ignore[method-assign]
-        gone = deleter.run(engine.delete("work", **how))
-        assert len(waits) == 1, "it waits"
-        return gone
+        try:
+            return deleter.run(engine.delete(queue, **how))
+        finally:
+            assert len(waits) == 1, "it waits"
 
 
 @pytest.mark.parametrize("size", [1, 2, 300])
@@ -120,15 +111,45 @@ def test_a_bulk_of_jobs_in_an_open_transaction_keeps_the_queue(monkeypatch: pyte
     assert len(claim(1_000)) == 300
 
 
+@pytest.mark.parametrize("if_empty", [False, True])
+@pytest.mark.parametrize("size", [1, 2, 300])
+@pytest.mark.parametrize(("door", "end"), [
+    (engine.enqueue, "commit"), (engine.enqueue, "rollback"), (topics.write, "commit"),
+])  # fmt: skip
+def test_a_write_that_comes_later_waits_for_the_deletion(door: Any, end: str, size: int, if_empty: bool) -> None:
+    """Then it makes the queue again, or finds it gone."""
+    with begun() as deleter:
+        deleter.run(engine.delete("work", if_empty=if_empty))
+        with kept_waiting(lambda writer: writer.run(door("work", [NewJob()] * size))) as answer:
+            getattr(deleter.connection, end)()
+    if door is topics.write:
+        assert isinstance(answer.exception(), QueueNotFound)
+        assert not StoredJob.objects.exists()
+    else:
+        assert len(answer.result()) == LiveJob.objects.filter(queue__name="work").count() == size
+        assert len(claim(1_000)) == size
+
+
+@pytest.mark.parametrize("type", ["queue", "log"])
 @pytest.mark.parametrize("size", [1, 2, 300])
 @pytest.mark.parametrize("end", ["commit", "rollback"])
-def test_an_enqueue_that_comes_later_waits_for_the_deletion(end: str, size: int) -> None:
-    with begun() as deleter:
-        deleter.run(engine.delete("work"))
-        with kept_waiting(lambda writer: writer.run(engine.enqueue("work", [NewJob()] * size))) as answer:
-            getattr(deleter.connection, end)()
-    assert len(answer.result()) == LiveJob.objects.filter(queue__name="work").count() == size
-    assert len(claim(1_000)) == size
+def test_a_write_keeps_a_queue_that_only_goes_without_jobs(end: str, size: int, type: str) -> None:
+    make("topic", type=type)
+    with begun() as writer:
+        writer.run(topics.write("topic", [NewJob()] * size))
+        with pytest.raises(InvalidOption) if end == "commit" else nullcontext():
+            assert delete_meanwhile(getattr(writer.connection, end), "topic", if_empty=True) is True
+    assert LiveJob.objects.count() == (size if end == "commit" else 0)
+
+
+def test_writers_that_stay_open_are_not_waited_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queues, "LOOKS", 5)
+    make("other")
+    with begun() as writer:
+        writer.run(engine.enqueue("other", [NewJob()]))
+        with pytest.raises(QueueBusy, match="about to get jobs"):
+            engine.run(engine.delete("work", if_empty=True))
+    assert engine.run(engine.delete("work", if_empty=True)) is True
 
 
 @pytest.mark.parametrize("way", ["engine", "instance"])

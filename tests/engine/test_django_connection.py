@@ -21,34 +21,15 @@ from django_leasequeue.engine.jobs.read import get_jobs
 from django_leasequeue.engine.pool import close_pools
 from django_leasequeue.exceptions import InvalidOption
 from django_leasequeue.models import Job
-from tests.engine.helpers import NODE, make, put
+from tests.engine.helpers import NODE, claim, enqueue, make, one, put, run
 from tests.support.databases import database_alias
+from tests.support.heard import hearing
 from tests.tasks.samples import add
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-def test_every_statement_is_seen_with_its_parameters() -> None:
-    make("work")
-    with CaptureQueriesContext(connection) as seen:
-        engine.run(engine.enqueue("work", [NewJob(data={"order": "A-17"})]))
-        (job,) = engine.run(engine.claim("work", NODE))
-        engine.run(engine.ack([job.seq], NODE))
-    shown = [query["sql"] for query in seen.captured_queries]
-    assert sum("INSERT INTO leasequeue_job" in sql and "A-17" in sql for sql in shown) == 1
-    assert any("leasequeue_ready" in sql and "SKIP LOCKED" in sql for sql in shown)
-    assert any("DELETE FROM leasequeue_claim" in sql for sql in shown)
-
-
-def test_one_enqueue_is_one_query(django_assert_num_queries: Any) -> None:
-    add.enqueue(1, 2)
-    with django_assert_num_queries(1):
-        add.enqueue(1, 2)
-    with transaction.atomic(), django_assert_num_queries(1):
-        add.enqueue(1, 2)
-
-
-def test_a_copy_is_seen_by_the_log_and_by_wrappers() -> None:
+def test_every_statement_is_seen_by_the_log_with_its_parameters_and_by_wrappers() -> None:
     make("work")
     heard: list[str] = []
 
@@ -57,10 +38,24 @@ def test_a_copy_is_seen_by_the_log_and_by_wrappers() -> None:
         return execute(sql, *args)
 
     with CaptureQueriesContext(connection) as seen, connection.execute_wrapper(listen):
-        engine.run(engine.enqueue("work", [NewJob(data=number) for number in range(300)]))
-    assert any(sql.startswith("COPY leasequeue_job") for sql in heard)
-    assert any(query["sql"].startswith("COPY leasequeue_job") for query in seen.captured_queries)
+        enqueue(NewJob(data={"order": "A-17"}))
+        engine.run(engine.ack([one().seq], NODE))
+        put(300)
+    shown = [query["sql"] for query in seen.captured_queries]
+    assert sum("INSERT INTO leasequeue_job" in sql and "A-17" in sql for sql in shown) == 1
+    for statements in (shown, heard):
+        assert any("leasequeue_ready" in sql and "SKIP LOCKED" in sql for sql in statements)
+        assert any("DELETE FROM leasequeue_claim" in sql for sql in statements)
+        assert any(sql.startswith("COPY leasequeue_job") for sql in statements)
     assert Job.objects.count() == 300
+
+
+def test_one_enqueue_is_one_query(django_assert_num_queries: Any) -> None:
+    add.enqueue(1, 2)
+    with django_assert_num_queries(1):
+        add.enqueue(1, 2)
+    with transaction.atomic(), django_assert_num_queries(1):
+        add.enqueue(1, 2)
 
 
 class Forbidden(Exception): ...
@@ -74,14 +69,8 @@ def forbid(*_: Any) -> Any:
 def test_a_wrapper_that_forbids_queries_lets_none_of_ours_pass(count: int) -> None:
     make("work")
     with connection.execute_wrapper(forbid), pytest.raises(Forbidden):
-        engine.run(engine.enqueue("work", [NewJob()] * count))
-    assert engine.run(engine.claim("work", NODE)) == []
-
-
-@contextmanager
-def logged() -> Iterator[None]:
-    with CaptureQueriesContext(connection):
-        yield
+        put(count)
+    assert claim() == []
 
 
 @pytest.mark.parametrize("around", [nullcontext, transaction.atomic], ids=["alone", "atomic"])
@@ -89,13 +78,13 @@ def test_the_same_rows_come_either_way(around: Callable[[], Any], settings: Any)
     make("work", max_deliveries=3)
     jobs = [NewJob(data={"é": [1, None, "\\"]}, key="k%s"), NewJob(body=b"\0\xff", name="50%(b)s"), NewJob()]
     with around():
-        with logged():
-            seqs = [item.seq for item in engine.run(engine.enqueue("work", jobs))]
+        with CaptureQueriesContext(connection):
+            seqs = [item.seq for item in enqueue(*jobs)]
             by_cursor = engine.run(get_jobs(seqs))
         assert engine.run(get_jobs(seqs)) == by_cursor
         assert [job.created_at.utcoffset().total_seconds() for job in by_cursor] == [0, 0, 0]
-    with around(), logged():
-        leased = engine.run(engine.claim("work", NODE, 3))
+    with around(), CaptureQueriesContext(connection):
+        leased = claim(3)
         assert [(job.data, job.body) for job in leased] == [(job.data, job.body) for job in jobs]
         engine.run(engine.nack([leased[2].seq], NODE))
         engine.run(engine.ack([job.seq for job in leased[:2]], NODE))
@@ -172,13 +161,13 @@ def test_an_open_pipeline_of_the_hosts_stores_what_is_answered() -> None:
     add.enqueue(1, 2)
     before = Job.objects.count()
     with connection.connection.pipeline():
-        engine.run(engine.enqueue("work", [NewJob()]))
+        put()
         add.enqueue(1, 2)
-        (job,) = engine.run(engine.claim("work", NODE))
+        job = one()
         with pytest.raises(InvalidOption, match="in a pipeline"):
-            engine.run(engine.enqueue("work", [NewJob()] * 300))
+            put(300)
     with transaction.atomic(), connection.connection.pipeline(), pytest.raises(InvalidOption, match="go by COPY"):
-        engine.run(engine.enqueue("work", [NewJob(priority=1), *[NewJob(max_deliveries=3)] * 300]))
+        enqueue(NewJob(priority=1), *[NewJob(max_deliveries=3)] * 300)
     assert job.deliveries == 1
     assert Job.objects.count() == before + 2
 
@@ -197,7 +186,7 @@ def isolated(request: pytest.FixtureRequest, django_db_blocker: DjangoDbBlocker)
 def at_once(count: int, work: Callable[[], Any]) -> list[BaseException]:
     start = threading.Barrier(count)
 
-    def run() -> None:
+    def begin() -> None:
         start.wait()
         try:
             work()
@@ -205,7 +194,7 @@ def at_once(count: int, work: Callable[[], Any]) -> list[BaseException]:
             connections.close_all()
 
     with ThreadPoolExecutor(count) as threads:
-        return [error for ended in [threads.submit(run) for _ in range(count)] if (error := ended.exception())]
+        return [error for ended in [threads.submit(begin) for _ in range(count)] if (error := ended.exception())]
 
 
 def test_another_isolation_level_fails_no_call_that_is_its_own_transaction(isolated: str) -> None:
@@ -226,26 +215,30 @@ def test_another_isolation_level_fails_no_call_that_is_its_own_transaction(isola
 
 def test_signals_wait_for_the_commit_where_a_host_manages_transactions_by_hand() -> None:
     make("work")
-    heard: list[int] = []
+    with hearing({"enqueued": signals.enqueued}) as heard:
+        for end, count in ((connection.rollback, 0), (connection.commit, 1)):
+            connection.set_autocommit(False)
+            try:
+                (seq,) = put()
+                end()
+            finally:
+                connection.set_autocommit(True)
+            assert [info["seq"] for _, info in heard] == [seq] * count
 
-    def receive(seq: int, **_: Any) -> None:
-        heard.append(seq)
 
-    signals.enqueued.connect(receive)
-    connection.set_autocommit(False)
-    try:
-        put(1)
-        connection.rollback()
-        connection.set_autocommit(True)
-        assert heard == []
-        connection.set_autocommit(False)
-        (kept,) = put(1)
-        connection.commit()
-        connection.set_autocommit(True)
-        assert heard == [kept]
-    finally:
-        connection.set_autocommit(True)
-        signals.enqueued.disconnect(receive)
+@contextmanager
+def undone_once(place: int, code: str) -> Iterator[list[str]]:
+    """Undo the transaction before the statement of this place; yield the statements that were sent."""
+    seen: list[str] = []
+
+    def wrapper(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
+        seen.append(sql)
+        if len(seen) == place + 1:
+            execute(f"DO $$BEGIN RAISE EXCEPTION 'undone' USING ERRCODE = '{code}'; END$$", None, many, context)
+        return execute(sql, params, many, context)
+
+    with connection.execute_wrapper(wrapper):
+        yield seen
 
 
 @pytest.mark.parametrize("code", ["26000", "40P01", "40001"])
@@ -259,18 +252,9 @@ def test_a_call_whose_transaction_is_undone_is_made_again(code: str, place: int)
         "unique": lambda: [queue.enqueue(1, key="one", unique_until="end")],
         "unique task": lambda: [add.using(queue_name="work", key="two").enqueue(1, 2)],
     }
-    undo = f"DO $$BEGIN RAISE EXCEPTION 'undone' USING ERRCODE = '{code}'; END$$"
     for name, call in calls.items():
         before = Job.objects.count()
-        seen: list[str] = []
-
-        def fail_once(execute: Any, sql: str, params: Any, many: bool, context: Any, seen: list[str] = seen) -> Any:
-            seen.append(sql)
-            if len(seen) == place + 1:
-                execute(undo, None, many, context)
-            return execute(sql, params, many, context)
-
-        with connection.execute_wrapper(fail_once):
+        with undone_once(place, code):
             answers = call()
         added = Job.objects.count() - before
         assert (name, added) == (name, len(answers))
@@ -282,10 +266,8 @@ def test_prepared_statements_that_are_gone_raise_nowhere_in_a_transaction_of_our
     queue = Queue("work")
     for _ in range(6):
         queue.enqueue_many(range(150))
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT count(*) FROM pg_prepared_statements")
-        assert cursor.fetchone()[0] > 0
-        cursor.execute("DISCARD ALL")
+    assert run("SELECT name FROM pg_prepared_statements")
+    run("DISCARD ALL")
     assert len(queue.enqueue_many(range(150))) == 150
     assert queue.counts().ready == 7 * 150
 
@@ -294,15 +276,7 @@ def test_prepared_statements_that_are_gone_raise_nowhere_in_a_transaction_of_our
 def test_a_claim_whose_transaction_is_undone_is_made_again(place: int) -> None:
     queue = Queue("narrow", preset="jobqueue", concurrency=5)
     queue.enqueue_many(range(9))
-    seen: list[str] = []
-
-    def fail_once(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
-        seen.append(sql)
-        if len(seen) == place + 1:
-            execute("DO $$BEGIN RAISE EXCEPTION 'undone' USING ERRCODE = '40P01'; END$$", None, many, context)
-        return execute(sql, params, many, context)
-
-    with connection.execute_wrapper(fail_once):
+    with undone_once(place, "40P01") as seen:
         assert [job.payload for job in queue.claim(9)] == [0, 1, 2, 3, 4]
     assert len(seen) > place + 1
     assert (queue.counts().ready, queue.counts().in_flight) == (4, 5)

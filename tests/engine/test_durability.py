@@ -1,7 +1,6 @@
 """What a commit waits for: the engine relaxes its own as the queue says; a host's transaction is never touched."""
 
-from collections.abc import Callable, Generator, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -67,59 +66,46 @@ def run(request: pytest.FixtureRequest, transactional_db: None) -> Iterator[Call
         yield executor.run
 
 
-@pytest.fixture(params=["on", "off"])
-def where(request: pytest.FixtureRequest, transactional_db: None) -> Iterator[Callable[..., Any]]:
-    """Run an operation where the role or the database says so by default."""
-    with own_connection() as executor:
-        executor.connection.execute(f"SET synchronous_commit = {request.param}")
-        yield executor.run
+def change_jobs(run: Callable[..., Any], look: Callable[[str], None]) -> None:
+    """Change jobs in each way; look after each with the kind of what it wrote."""
 
+    def call(kind: str, operation: Any) -> Any:
+        answer = run(operation)
+        look(kind)
+        return answer
 
-def calls() -> Generator[tuple[Any, str], Any]:
-    """Each way to change jobs, sent what the one before answered, and what it writes."""
-    (first,) = yield engine.enqueue("work", [NewJob()]), "writes"
-    yield engine.enqueue("work", [NewJob()] * 150), "writes"
-    yield engine.claim("work", NODE, 3), "leases"
-    yield engine.extend([first.seq], NODE, 60_000), "leases"
-    yield engine.nack([first.seq], NODE), "leases"
-    (job,) = yield engine.claim("work", NODE), "leases"
-    yield engine.ack([job.seq], NODE), "writes"
-    (job,) = yield engine.claim("work", NODE), "leases"
-    yield keep_step(job.seq, job.token, NODE, "step", "1", 1, 1), "steps"
-    yield engine.finish([Ending(job.seq, result=1)], NODE), "writes"
+    (first,) = call("writes", engine.enqueue("work", [NewJob()]))
+    call("writes", engine.enqueue("work", [NewJob()] * 150))
+    call("leases", engine.claim("work", NODE, 3))
+    call("leases", engine.extend([first.seq], NODE, 60_000))
+    call("leases", engine.nack([first.seq], NODE))
+    (job,) = call("leases", engine.claim("work", NODE))
+    call("writes", engine.ack([job.seq], NODE))
+    (job,) = call("leases", engine.claim("work", NODE))
+    call("steps", keep_step(job.seq, job.token, NODE, "step", "1", 1, 1))
+    call("writes", engine.finish([Ending(job.seq, result=1)], NODE))
 
 
 @pytest.mark.parametrize(("durability", "durable", "writes", "leases"), [
     ("fsync", False, "on", "off"), ("fsync", True, "on", "on"), ("disk", False, "off", "off"),
     ("disk", True, "off", "on"), ("memory", False, "off", "off"), ("ephemeral", False, "off", "off"),
 ])  # fmt: skip
-def test_each_call_obeys_the_queue(where, commits, durability: str, durable: bool, writes: str, leases: str) -> None:
+@pytest.mark.parametrize("default", ["on", "off"])
+def test_each_call_obeys_the_queue(
+    commits: Commits, default: str, durability: str, durable: bool, writes: str, leases: str
+) -> None:
+    """Whatever the role or the database says by default; that stays as it is."""
     make("work", durability=durability, leases_durable=durable)
     commits()
-    told, answer = calls(), None
-    with suppress(StopIteration):
-        while True:
-            operation, kind = told.send(answer)
-            answer = where(operation)
-            assert commits() == {{"writes": writes, "leases": leases, "steps": "on"}[kind]}, operation
+    expected = {"writes": writes, "leases": leases, "steps": "on"}
 
+    def look(kind: str) -> None:
+        assert commits() == {expected[kind]}
 
-def test_the_strictest_queue_of_a_call_rules(where, commits: Commits) -> None:
-    make("loose", durability="memory")
-    make("strict", durability="fsync")
-    for name in ("loose", "strict"):
-        where(engine.enqueue(name, [NewJob()]))
-    jobs = where(engine.claim(["loose", "strict"], NODE, 2))
-    commits()
-    where(engine.ack([job.seq for job in jobs], NODE))
-    assert commits() == {"on"}
-
-
-def test_the_setting_of_the_session_is_not_changed(run) -> None:
-    make("work", durability="memory")
-    run(engine.enqueue("work", [NewJob()]))
-    run(engine.claim("work", NODE))
-    assert execute("SHOW synchronous_commit") == [("on",)]
+    with own_connection() as executor:
+        executor.connection.execute(f"SET synchronous_commit = {default}")
+        change_jobs(executor.run, look)
+        assert executor.connection.execute("SHOW synchronous_commit").fetchone() == (default,)
 
 
 @pytest.mark.parametrize("setting", ["on", "off"])
@@ -131,10 +117,7 @@ def test_the_transaction_of_the_host_keeps_its_own(commits: Commits, own: bool, 
         run = executor.run if own else engine.run
         cursor = executor.connection.cursor() if own else connection.cursor()
         cursor.execute(f"SET LOCAL synchronous_commit = {setting}")
-        told, answer = calls(), None
-        with suppress(StopIteration):
-            while True:
-                answer = run(told.send(answer)[0])
+        change_jobs(run, lambda kind: None)
         cursor.execute("SHOW synchronous_commit")
         assert cursor.fetchone() == (setting,)
         cursor.close()
@@ -156,6 +139,7 @@ def test_the_strictest_queue_of_an_operation_rules(run, commits: Commits, names:
     assert commits() == {"on"}
     run(engine.claim("strict", NODE))
     assert commits() == {"off"}, "nothing is left of the transaction before"
+    assert execute("SHOW synchronous_commit") == [("on",)]
 
 
 def test_a_flush_of_a_buffer_waits_for_the_disk_where_one_call_has_to(run, commits: Commits) -> None:
@@ -169,11 +153,13 @@ def test_a_flush_of_a_buffer_waits_for_the_disk_where_one_call_has_to(run, commi
     assert commits() == {"on"}
 
 
-def test_one_transaction_for_two_queues_waits_for_the_disk_where_one_of_them_has_to(run, commits: Commits) -> None:
+def test_the_strictest_queue_of_a_call_rules(run, commits: Commits) -> None:
     for name, durable in (("sure", True), ("swift", False)):
-        make(name, leases_durable=durable)
+        make(name, durability="fsync" if durable else "memory", leases_durable=durable)
         enqueue(NewJob(1, limit=Limited(name, ONE)), queue=name)
     commits()
     # Both are set free by the claim itself, so that it is one transaction.
-    assert len(run(engine.claim(["swift", "sure"], NODE, 10))) == 2
+    jobs = run(engine.claim(["swift", "sure"], NODE, 10))
+    assert (len(jobs), commits()) == (2, {"on"})
+    run(engine.ack([job.seq for job in jobs], NODE))
     assert commits() == {"on"}

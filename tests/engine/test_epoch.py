@@ -1,11 +1,7 @@
 """A database whose rows were copied elsewhere: an epoch begins, and readers of the log go on where they stand."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import psycopg
 import pytest
@@ -18,42 +14,12 @@ from django_leasequeue.exceptions import LogTruncated
 from django_leasequeue.metrics import figures
 from django_leasequeue.words import TXID_BITS
 from tests.conftest import HOME
+from tests.engine.servers import begin, enqueue, events, executor, note, run
 from tests.support.restoring import POSTGRES_15, age, dump, restore, upgrade
 from tests.support.temporary_server import TemporaryServer
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.slow
-
-
-@contextmanager
-def executor(server: TemporaryServer) -> Iterator[ConnectionExecutor]:
-    with psycopg.connect(server.url(), autocommit=True) as connection:
-        yield ConnectionExecutor(connection)
-
-
-def run(server: TemporaryServer, work: Any) -> Any:
-    with executor(server) as own:
-        return own.run(work)
-
-
-def enqueue(server: TemporaryServer, *data: object, queue: str = "jobs") -> list[int]:
-    return [job.seq for job in run(server, engine.enqueue(queue, [NewJob(item) for item in data]))]
-
-
-def events(server: TemporaryServer) -> list[tuple[int, int, list[int]]]:
-    """The rows of the log, in the order of its readers."""
-    with executor(server) as own:
-        return own.connection.execute("SELECT txid, id, seqs FROM leasequeue_leaseevent ORDER BY txid, id").fetchall()
-
-
-def note(server: TemporaryServer) -> bool:
-    """What the reaper does each second."""
-    return bool(run(server, log.note_timeline()))
-
-
-def begin(server: TemporaryServer) -> epoch.Begun | None:
-    with executor(server) as own:
-        return epoch.begin(own.connection)
 
 
 def made(server: TemporaryServer) -> TemporaryServer:
@@ -92,9 +58,7 @@ def test_what_is_written_after_a_restore_comes_after_all_that_was_copied(
     early = enqueue(new, 3)  # a web process that was faster than the reaper
     assert events(new)[0][2] == early, "before all others, and a reader would pass over it"
     assert note(new)
-    begun = begin(new)
-    assert begun is not None
-    assert (begun.epoch, begun.moved, begun.sequences) == (1, 1, [])
+    assert begin(new) == (1, 1, [])
     late = enqueue(new, 4)
     found = events(new)
     assert found[: len(copied)] == copied
@@ -125,9 +89,7 @@ def test_an_open_transaction_that_has_written_delays_the_epoch(new: TemporarySer
             begin(new)
         enqueue(new, "meanwhile")
         writer.commit()
-    begun = begin(new)
-    assert begun is not None
-    assert begun.moved == 2
+    assert begin(new) == (1, 2, [])
     assert [txid >> TXID_BITS for txid, *_ in events(new)[-2:]] == [1, 1]
 
 
@@ -151,9 +113,7 @@ def test_a_second_restore_begins_a_second_epoch(new: TemporaryServer, tmp_path: 
     with TemporaryServer(HOME) as newest:
         restore(tmp_path / "second", newest)
         assert note(newest)
-        begun = begin(newest)
-        assert begun is not None
-        assert begun.epoch == 2
+        assert begin(newest) == (2, 0, [])
         fourth = enqueue(newest, 4)
         assert [seqs for *_, seqs in events(newest)[-2:]] == [third, fourth]
 
@@ -237,9 +197,7 @@ def test_pg_upgrade_of_15_to_18() -> None:
         assert events(new) == before
         enqueue(new, 3)
         assert note(new)
-        begun = begin(new)
-        assert begun is not None
-        assert (begun.epoch, begun.moved, begun.sequences) == (1, 0, [])
+        assert begin(new) == (1, 0, [])
         late = enqueue(new, 4)
         assert events(new)[: len(before)] == before
         assert events(new)[-1][2] == late
@@ -270,7 +228,7 @@ def test_a_copy_by_logical_replication(migrated_server: TemporaryServer) -> None
         eventually(lambda: len(events(new)) == len(events(old)) and events(new)[-1][2] == late)
         copied = events(old)
         there.connection.execute("DROP SUBSCRIPTION copy")
-        begun = epoch.begin(there.connection)
+        begun = begin(new)
         assert begun is not None
         assert {"public.leasequeue_job_seq_seq", "public.leasequeue_leaseevent_id_seq"} <= set(begun.sequences)
         (seq,) = enqueue(new, 5)

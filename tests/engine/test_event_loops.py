@@ -4,31 +4,37 @@ import asyncio
 import gc
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from typing import Any
 
 import psycopg
 import pytest
 from asgiref.sync import async_to_sync
-from django.db import connection
 
 from django_leasequeue import engine
 from django_leasequeue.engine import pool
+from tests.engine import helpers
 from tests.support.waiting import eventually
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("native")]
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("native", "no_backend_stays")]
 
 LOOPS = 30
 
 
 def backends() -> int:
     gc.collect()  # what psycopg was opening when it was cancelled goes as garbage
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT count(*) FROM pg_stat_activity"
-            " WHERE datname = current_database() AND backend_type = 'client backend' AND pid <> pg_backend_pid()"
-        )
-        return int(cursor.fetchone()[0])
+    query = """
+        SELECT pid FROM pg_stat_activity
+        WHERE datname = current_database() AND backend_type = 'client backend' AND pid <> pg_backend_pid()
+    """
+    return len(helpers.run(query))
+
+
+@pytest.fixture
+def no_backend_stays() -> Iterator[None]:
+    before = backends()
+    yield
+    eventually(lambda: backends() <= before)
 
 
 async def call() -> None:
@@ -71,19 +77,15 @@ def run(function: Callable[[], Coroutine[Any, Any, None]]) -> None:
 @pytest.mark.parametrize("body", [call, calls])
 @pytest.mark.parametrize("way", [run, to_sync, in_a_thread])
 def test_a_loop_closes_its_connections_when_it_ends(way: Any, body: Any) -> None:
-    before = backends()
     for _ in range(LOOPS):
         way(body)
-    eventually(lambda: backends() <= before)
     assert pool.usage() == {}
 
 
 def test_and_one_that_ends_with_an_exception() -> None:
-    before = backends()
     for _ in range(3):
         with pytest.raises(ZeroDivisionError):
             run(failing)
-    eventually(lambda: backends() <= before)
 
 
 def test_those_of_a_loop_that_ends_nothing_are_closed_when_the_next_one_begins(caplog: Any) -> None:
@@ -92,7 +94,6 @@ def test_those_of_a_loop_that_ends_nothing_are_closed_when_the_next_one_begins(c
         by_hand(call)
     eventually(lambda: backends() <= before + 1)
     run(call)
-    eventually(lambda: backends() <= before)
     assert caplog.messages == []
 
 
@@ -104,9 +105,7 @@ def test_a_loop_may_end_at_any_turn_after_a_call_began(turns: int) -> None:
             await asyncio.sleep(0)
         assert not begun.done()
 
-    before = backends()
     in_a_thread(impatient)
-    eventually(lambda: backends() <= before)
 
 
 def test_a_loop_that_ends_while_a_connection_is_opened_waits_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,10 +120,9 @@ def test_a_loop_that_ends_while_a_connection_is_opened_waits_for_nothing(monkeyp
         await begun.wait()
 
     monkeypatch.setattr(pool, "_configure", configure)
-    before, since = backends(), time.monotonic()
+    since = time.monotonic()
     run(impatient)
     assert time.monotonic() - since < 5
-    eventually(lambda: backends() <= before)
 
 
 @pytest.mark.filterwarnings("ignore:asynchronous generator:ResourceWarning")  # of our context managers
@@ -145,13 +143,11 @@ def test_a_generator_of_the_host_calls_us_while_its_loop_ends() -> None:
         await call()
         return found
 
-    before = backends()
     for _ in range(10):
         asyncio.run(left())
     assert len(ended) == 10
     by_hand(call)
     run(call)
-    eventually(lambda: backends() <= before)
 
 
 def test_no_connection_is_lent_that_the_server_has_closed() -> None:

@@ -9,17 +9,15 @@ from uuid import UUID
 
 import psycopg
 import pytest
-from django.db import connection, transaction
+from django.db import connection
 from django.db.backends.postgresql.base import ServerBindingCursor
 from django.utils.safestring import mark_safe
 from psycopg import generators
 
-from django_leasequeue import engine
 from django_leasequeue.engine import exchange
 from django_leasequeue.engine.django_executor import DjangoExecutor
 from django_leasequeue.engine.exchange import NEVER, Command
 from django_leasequeue.engine.pool import connect
-from tests.engine.helpers import make
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),
@@ -176,17 +174,6 @@ def test_ctrl_c_cancels_a_statement_and_leaves_the_connection() -> None:
                 assert ask(raw, "SELECT 1") == [(1,)]
     finally:
         signal.signal(signal.SIGALRM, before)
-
-
-@pytest.mark.parametrize("first", [True, False])
-def test_it_is_part_of_the_transaction_that_django_begins(first: bool) -> None:
-    make("work")
-    with transaction.atomic():
-        if not first:
-            connection.cursor().execute("SELECT 1")
-        engine.run(engine.enqueue("work", [engine.NewJob()]))
-        transaction.set_rollback(True)
-    assert engine.run(engine.claim("work", "node")) == []
 
 
 def test_a_host_that_lets_psycopg_prepare_has_its_names_and_no_others() -> None:

@@ -20,7 +20,7 @@ from django_leasequeue.engine import AsyncConnectionExecutor, NewJob, django_exe
 from django_leasequeue.engine.django_executor import DjangoExecutor
 from django_leasequeue.engine.jobs.read import get_jobs
 from django_leasequeue.engine.operation import AUTONOMOUS, Statements, operation
-from django_leasequeue.engine.pool import close_pools, connection_parameters
+from django_leasequeue.engine.pool import connection_parameters
 from django_leasequeue.exceptions import InvalidOption
 from django_leasequeue.spark.database import resolve
 from django_leasequeue.sql import paths, statement
@@ -59,14 +59,8 @@ def test_on_an_async_connection() -> None:
 
 @pytest.mark.parametrize("mode", ["native", "thread", "auto"])
 def test_from_async_code(mode: str) -> None:
-    async def told() -> list[Any]:
-        try:
-            return await story(engine.arun)
-        finally:
-            await close_pools()
-
     with override_settings(LEASEQUEUE={"ASYNC": mode}):
-        check(async_to_sync(told)())
+        check(async_to_sync(story)(engine.arun))
 
 
 def test_djangos_connection_refuses_to_block_an_event_loop() -> None:
@@ -85,14 +79,6 @@ class TestDjangosConnection:
                 run("SELECT 1/0")
             transaction.get_connection().needs_rollback = True
             engine.run(engine.claim("work", NODE))
-
-    def test_it_leaves_no_prepared_statement_setting_behind(self) -> None:
-        connection.ensure_connection()
-        before = connection.connection.prepare_threshold
-        make("work")
-        put()
-        claim()
-        assert connection.connection.prepare_threshold == before
 
     def test_a_pooler_in_transaction_mode_gets_no_prepared_statements(self) -> None:
         connection.close()
@@ -161,7 +147,7 @@ def elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PGTZ", ELSEWHERE)
 
 
-@pytest.mark.usefixtures("elsewhere")
+@pytest.mark.usefixtures("elsewhere", "closed_pools")
 async def test_times_are_in_utc_whatever_the_zone_of_the_server() -> None:
     asked = "SELECT current_setting('TimeZone'), now()"
 
@@ -169,11 +155,8 @@ async def test_times_are_in_utc_whatever_the_zone_of_the_server() -> None:
         with pool.connect("default") as connection:
             return connection.execute(asked).fetchone()
 
-    try:
-        async with pool.borrow("default") as connection:
-            found = await (await connection.execute(asked)).fetchone()
-    finally:
-        await pool.close_pools()
+    async with pool.borrow("default") as connection:
+        found = await (await connection.execute(asked)).fetchone()
     for zone, now in (found, await asyncio.to_thread(sync)):
         assert (zone, now.tzinfo) == ("UTC", UTC)
 
@@ -208,7 +191,7 @@ def role(migrated_server: TemporaryServer, django_db_blocker: DjangoDbBlocker) -
         yield "role"
 
 
-async def test_our_connections_take_the_role_that_django_takes(role: str) -> None:
+async def test_our_connections_take_the_role_that_django_takes(role: str, closed_pools: None) -> None:
     def sync() -> list[str]:
         with pool.connect(role) as connection, resolve({"alias": role}).connect() as spark:
             found = [one.execute("SELECT current_user").fetchone() for one in (connection, spark)]
@@ -222,9 +205,6 @@ async def test_our_connections_take_the_role_that_django_takes(role: str) -> Non
         yield AUTONOMOUS, {"name": "queue_get", "params": {"project": "", "name": "none"}}
 
     assert await asyncio.to_thread(sync) == ["Shop owner"] * 2
-    try:
-        async with pool.borrow(role) as connection:
-            found = await (await connection.execute("SELECT current_user")).fetchone()
-    finally:
-        await pool.close_pools()
+    async with pool.borrow(role) as connection:
+        found = await (await connection.execute("SELECT current_user")).fetchone()
     assert found == ("Shop owner",)

@@ -9,7 +9,7 @@ import pytest
 from django.db import transaction
 
 from django_leasequeue import engine
-from django_leasequeue.engine import Ending, LimitValues, Node, Release
+from django_leasequeue.engine import Ending, LimitValues, Node
 from django_leasequeue.engine.clock import Clock
 from django_leasequeue.engine.dead.action import act, edit_and_retry
 from django_leasequeue.engine.flow import workflows
@@ -18,8 +18,9 @@ from django_leasequeue.engine.verify import verify
 from django_leasequeue.enums import WorkflowState
 from django_leasequeue.exceptions import InvalidOption
 from django_leasequeue.models import DeadLetter, Delayed, FlowTurn, Limit, Member, Queue, StoredJob, Workflow
+from tests.engine import helpers
 from tests.engine.flow import ack, differences, fail, limited, names, node, run_all, start, states, status
-from tests.engine.helpers import NODE, claim, make, open_transaction, outcomes, own_connection
+from tests.engine.helpers import NODE, claim, claim_only, give_back, make, open_transaction, outcomes, seqs
 from tests.support.rows import rows
 from tests.support.threads import ThreadResult
 from tests.support.waiting import eventually
@@ -31,8 +32,7 @@ pytestmark = pytest.mark.django_db
 def test_a_job_that_was_cancelled_before_its_claimer_knew_keeps_no_slot(waiting: int) -> None:
     make()
     first, *cancelled, last = limited(["x"] * (waiting + 2))
-    (running,) = claim(10)
-    assert running.seq == first
+    running = claim_only(first)
     # While one claimer makes the members, another one takes the turn of the cancel, and finds no member yet.
     engine.run(engine.cancel("work", seqs=cancelled))
     rows(FlowTurn).delete()
@@ -56,31 +56,32 @@ class TestOnConnectionsOfTheirOwn:
             (second,) = limited(["x"])
             assert claim(10) == []
             slow.connection.commit()
-        (job,) = claim(10)
-        assert job.seq == first
-        ack(job)
-        assert [job.seq for job in claim(10)] == [second]
+        ack(claim_only(first))
+        claim_only(second)
 
     def test_a_cancel_and_an_end_in_two_queues_do_not_wait_for_each_other(self) -> None:
         make("one")
         make("two")
         uid = start(node("a", queue="one"), node("b", queue="two"))
-        a, b = claim(2, queue=["one", "two"])
+        both = ["one", "two"]
+        a, b = claim(2, both)
         while a.token < b.token:  # an even chance: tokens are random
-            engine.run(engine.release([Release(job.seq, job.token, 0) for job in (a, b)], NODE))
-            a, b = claim(2, queue=["one", "two"])
-        with open_transaction() as settler, own_connection() as other:
+            give_back(a, 0)
+            give_back(b, 0)
+            a, b = claim(2, both)
+        with open_transaction() as settler, helpers.own_connection() as other:
             other.connection.execute("SET lock_timeout = '60s'")
             assert outcomes(settler.run(engine.finish([Ending(b.seq, b.token)], NODE))) == ["ok"]
             assert other.run(engine.cancel_workflow(uid)) == 0
             assert outcomes(settler.run(engine.finish([Ending(a.seq, a.token)], NODE))) == ["ok"]
             settler.connection.commit()
-        assert claim(10, queue=["one", "two"]) == []
+        assert claim(10, both) == []
         assert status(uid)[2:] == (2, 0, 0)
 
 
 #: Ways of a dead letter back into a queue, and the queue.
 WAYS = {"retry": "work", "redrive": "other", "edit": "work"}
+BOTH = ["work", "other"]
 
 
 @pytest.fixture(params=["self", "graveyard"])
@@ -88,6 +89,12 @@ def place(request: pytest.FixtureRequest, clock: Clock) -> str:
     make(max_deliveries=1, exhaust_at="release", dead_letter=request.param, result_ttl_ms=86_400_000)
     make("other", result_ttl_ms=86_400_000)
     return str(request.param)
+
+
+def only(label: str, queue: str | list[str] = "work") -> engine.LeasedJob:
+    (job,) = claim(10, queue)
+    assert job.data == {"label": label}
+    return job
 
 
 def bury(job: engine.LeasedJob) -> None:
@@ -113,10 +120,9 @@ def test_it_waits_for_its_slot(place: str, way: str) -> None:
     bury(first)
     (second,) = claim(10)
     bring_back(way, place)
-    both = ["work", "other"]
-    assert claim(10, queue=both) == []
+    assert claim(10, BOTH) == []
     ack(second)
-    (again,) = claim(10, queue=both)
+    (again,) = claim(10, BOTH)
     assert again.queue == WAYS[way]
     assert Member.objects.filter(taken=True).count() == 1
     ack(again)
@@ -127,40 +133,33 @@ def test_it_waits_for_its_slot(place: str, way: str) -> None:
 @pytest.mark.parametrize("way", WAYS)
 def test_the_rest_of_its_workflow_goes_on(place: str, way: str) -> None:
     uid = start(node("a"), node("b", 0), node("c", 1))
-    (first,) = claim(10)
-    bury(first)
+    bury(only("a"))
     assert status(uid)[0] == "failed"
     bring_back(way, place)
-    both = ["work", "other"]
-    (again,) = claim(10, queue=both) or claim(10, queue=both)
+    (again,) = claim(10, BOTH) or claim(10, BOTH)
     assert (again.queue, status(uid)[0]) == (WAYS[way], "running")
     ack(again)
-    claimed = claim(10, queue=both)
-    assert names(claimed) == ["b"]
-    results = engine.run(engine.inputs(claimed[0].seq))
-    assert [one.seq for one in results] == [again.seq]
-    ack(*claimed)
+    b = only("b", BOTH)
+    assert seqs(engine.run(engine.inputs(b.seq))) == [again.seq]
+    ack(b)
     assert run_all() == [["c"]]
     assert status(uid) == ("completed", 0, 3, 0, 0)
 
 
 def test_a_job_that_a_claim_finds_used_up_gives_its_slot_back(clock: Clock) -> None:
     make(max_deliveries=1, exhaust_at="claim", dead_letter="graveyard")
-    limited(["x", "x"])
-    (first,) = claim(10)
-    engine.run(engine.release([Release(first.seq, first.token, delay_ms=0)], NODE))
+    first, second = limited(["x", "x"])
+    give_back(claim_only(first), 0)
     claim(10)
-    (second,) = claim(10) or claim(10)
-    assert second.seq > first.seq
+    assert seqs(claim(10) or claim(10)) == [second]
     assert DeadLetter.objects.count() == 1
 
 
 def test_the_job_for_failures_starts_wherever_the_dead_letter_went(place: str) -> None:
     uid = start(node("a"), node("b", 0), on_failure=node("sorry"))
-    (first,) = claim(10)
-    bury(first)
+    bury(only("a"))
     assert status(uid)[0] == "failed"
-    assert names(claim(10)) == ["sorry"]
+    only("sorry")
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -174,7 +173,7 @@ def test_a_tolerant_job_takes_the_failure_while_the_dead_letter_is_tried_again(p
             engine.run(engine.advance(list(Queue.objects.values_list("id", flat=True))))
         (outcome,) = engine.run(engine.inputs(joint.seq))
         assert (outcome.completed, outcome.error_type, outcome.error) == (False, "E", "no")
-    ack(*claim(10, queue=["work", "other"]))
+    ack(*claim(10, BOTH))
     (outcome,) = engine.run(engine.inputs(joint.seq))
     assert (outcome.completed, outcome.error_type) == (True, None)
 
@@ -229,12 +228,6 @@ def extend(uid: UUID, *nodes: Node, after: tuple[str, ...] = ()) -> None:
     engine.run(engine.extend_workflow(nodes, uid, known=[seq_of(label) for label in after]))
 
 
-def only(label: str) -> engine.LeasedJob:
-    (job,) = claim(10)
-    assert job.data == {"label": label}
-    return job
-
-
 @pytest.mark.usefixtures("queue")
 class TestAdding:
     def test_nodes_start_after_old_and_new_ones(self) -> None:
@@ -242,7 +235,7 @@ class TestAdding:
         a = only("a")
         extend(uid, node("x", 0), node("y"), node("z", 2, 1, 0), after=("a",))
         assert status(uid) == ("running", 5, 0, 0, 0)
-        assert names(claim(10)) == ["y"]
+        only("y")
         ack(a, result="of a")
         rest = claim(10)
         assert names(rest) == ["b", "x"]
@@ -256,7 +249,7 @@ class TestAdding:
         ack(only("a"), result=7)
         b = only("b")
         extend(uid, node("x", 0), node("y", 0, 1), after=("a", "b"))
-        (x,) = claim(10)
+        x = only("x")
         assert [one.result_json for one in engine.run(engine.inputs(x.seq))] == ["7"]
         ack(x, b)
         assert run_all() == [["y"]]
@@ -294,8 +287,7 @@ class TestAdding:
         make("elsewhere")
         extend(uid, node("x", 0, queue="elsewhere"), after=("a",))
         ack(a)
-        queue = Queue.objects.get(name="work").pk
-        while engine.run(engine.advance([queue])):
+        while engine.run(engine.advance([a.queue_id])):
             pass
         assert status(uid) == ("running", 1, 1, 0, 0)
         ack(*claim(10, queue="elsewhere"))
@@ -310,9 +302,7 @@ class TestAdding:
         ack(c)
         assert claim(10) == []
         extend(uid, node("l1", 0, limit=one), node("l2", 0, limit=one), node("l3", limit=one), after=("c",))
-        ran = run_all()
-        assert [len(labels) for labels in ran] == [1, 1, 1]
-        assert sorted(label for (label,) in ran) == ["l1", "l2", "l3"]
+        assert sorted(label for (label,) in run_all()) == ["l1", "l2", "l3"]
         ack(d)
         assert claim(10) == []
         assert status(uid) == ("completed", 0, 5, 0, 0)
@@ -366,9 +356,9 @@ class TestRefused:
         uid = start(node("a"))
         start(node("other"))
         for nodes, after, of, text in (
-            *(([node("x", 0)], ("other",), uid, "are not"), ([node("x", 1)], ("a",), uid, "stand before it")),
-            *(([], (), uid, "1 to 10000 jobs"), ([node("x")], (), uuid4(), "no workflow")),
-        ):
+            ([node("x", 0)], ("other",), uid, "are not"), ([node("x", 1)], ("a",), uid, "stand before it"),
+            ([], (), uid, "1 to 10000 jobs"), ([node("x")], (), uuid4(), "no workflow"),
+        ):  # fmt: skip
             with pytest.raises(InvalidOption, match=text):
                 extend(of, *nodes, after=after)
         run_all()
@@ -385,7 +375,7 @@ class TestAtTheSameTime:
         a = only("a")
         with transaction.atomic():
             extend(uid, node("x", 0), after=("a",))
-            with own_connection() as other:
+            with helpers.own_connection() as other:
                 other.run(engine.finish([engine.Ending(a.seq, a.token)], "worker-1"))
                 other.connection.execute("SET lock_timeout = '60s'")
                 (b,) = other.run(engine.claim("work", "worker-2", 10))
@@ -403,7 +393,7 @@ class TestAtTheSameTime:
         done = threading.Event()
 
         def work(name: str) -> None:
-            with own_connection() as executor:
+            with helpers.own_connection() as executor:
                 while True:
                     last = done.is_set()
                     jobs = executor.run(engine.claim("work", name, 5))
@@ -414,7 +404,7 @@ class TestAtTheSameTime:
                         return
 
         def grow(first: int) -> None:
-            with own_connection() as executor:
+            with helpers.own_connection() as executor:
                 for number in range(first, 40, 2):
                     mine, beside = parents[f"p{number}"], parents[f"p{number ^ 1}"]
                     new = [node(f"x{number}", 0), node(f"y{number}", 0, 1, 2), node(f"z{number}")]
@@ -442,7 +432,7 @@ class TestAtTheSameTime:
         queue = Queue.objects.get(name="work").pk
         other = ThreadResult(lambda: engine.run(engine.advance([queue])))
         waits = "SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
-        with own_connection() as one, one.transaction():
+        with helpers.own_connection() as one, one.transaction():
             one.run(engine.finish([a], NODE))
             steps = iter(engine.advance([queue]))
             step = next(steps)
@@ -452,7 +442,7 @@ class TestAtTheSameTime:
                     if step[0] == "member_join":
                         engine.run(engine.finish([b], NODE))
                         other.__enter__()
-                        with own_connection() as watcher:
+                        with helpers.own_connection() as watcher:
                             look = partial(watcher.connection.execute, waits)
                             eventually(lambda look=look: look().fetchone() is not None, "it waits for the workflow")
                     step = steps.send(found)
@@ -466,14 +456,13 @@ def test_a_job_that_has_lost_its_membership_is_a_difference_wherever_it_waits_or
     limited([f"k{n}" for n in range(100)])
     (later,) = limited(["x"], delay_ms=60_000)
     assert differences() == [], "a claimer is yet to bring them under their limits"
-    ready, *leased = claim(1), claim(2), claim(2)
+    (ready,), (first, second), (third, _) = claim(1), claim(2), claim(2)
     assert differences() == []
-    engine.run(engine.release([Release(ready[0].seq, ready[0].token, 0)], NODE))
+    give_back(ready, 0)
     engine.run(engine.advance([queue_id]))
-    lost = [ready[0].seq, later, *(job.seq for job in leased[0])]
-    rows(Member).filter(seq__in=[*lost, leased[1][0].seq]).delete()
+    rows(Member).filter(seq__in=[later, *seqs([ready, first, second, third])]).delete()
     found = [item for item in engine.run(verify()).differences if item.difference == "no_member"]
-    assert [item.seq for item in found] == sorted([ready[0].seq, later, leased[0][0].seq])
+    assert seqs(found) == sorted([ready.seq, later, first.seq])
     # A claim does not say which of its jobs had the limit: once one has ended, the other may never have had one.
-    ack(leased[0][0])
+    ack(first)
     assert differences() == ["no_member"] * 2

@@ -8,75 +8,62 @@ from typing import Any
 import pytest
 
 from django_leasequeue import engine
-from django_leasequeue.engine import ConnectionExecutor, Ending, Failure, Limited, LimitValues, NewJob, Release
+from django_leasequeue.engine import ConnectionExecutor, Ending, Limited, LimitValues, NewJob
 from django_leasequeue.engine.clock import Clock
 from django_leasequeue.engine.leases.floor import ClaimCursor
 from django_leasequeue.enums import JobFlag
 from django_leasequeue.models import FlowTurn, LimitKey, Member
-from tests.engine.flow import ONE, ack, limited
-from tests.engine.helpers import NODE, claim, enqueue, kept_waiting, make, open_transaction, put, read_job
+from tests.engine import helpers
+from tests.engine.flow import NO, ONE, ack, differences, fail, limited
+from tests.engine.helpers import NODE, claim, claim_only, enqueue, give_back, make, one, put, seqs
 
-pytestmark = pytest.mark.django_db
+pytestmark = pytest.mark.usefixtures("clock", "queue")
 
 
 class TestConcurrency:
-    def test_one_of_a_key_at_a_time_in_order(self, clock: Clock) -> None:
-        make()
+    def test_one_of_a_key_at_a_time_in_order(self) -> None:
         a, gone, b, c = limited(["x", "x", "x", "y"])
         plain = put(3)
         first = claim(10)
-        assert sorted(job.seq for job in first) == [a, c, *plain]
+        assert sorted(seqs(first)) == [a, c, *plain]
         assert claim(10) == []
         assert engine.run(engine.cancel("work", seqs=[gone]))
         ack(*first)
-        assert [job.seq for job in claim(10)] == [b]
+        claim_only(b)
 
     @pytest.mark.parametrize("durable", [True, False])
     def test_a_slot_comes_back_however_a_job_ends(self, clock: Clock, durable: bool) -> None:
-        make(max_deliveries=2, exhaust_at="release", dead_letter="self", leases_durable=durable, result_ttl_ms=1000)
-        seqs = limited(["x"] * 6)
-        (done,) = claim(10)
-        ack(done)
-        (failed,) = claim(10)
-        engine.run(engine.finish([Ending(failed.seq, failed.token, failure=Failure("E", "no"))], NODE))
-        (delayed,) = claim(10)
-        engine.run(engine.release([Release(delayed.seq, delayed.token, delay_ms=60_000)], NODE))
-        (cancelled,) = claim(10)
-        assert cancelled.seq == seqs[3]
-        engine.run(engine.release([Release(cancelled.seq, cancelled.token)], NODE))
-        assert engine.run(engine.cancel("work", seqs=[cancelled.seq]))
-        (dead,) = claim(10)
-        assert dead.seq == seqs[4]
+        options = {"max_deliveries": 2, "exhaust_at": "release", "dead_letter": "self", "result_ttl_ms": 1000}
+        engine.run(engine.configure("work", **options, leases_durable=durable))
+        done, failed, delayed, cancelled, dead, last = limited(["x"] * 6)
+        ack(claim_only(done))
+        job = claim_only(failed)
+        engine.run(engine.finish([Ending(job.seq, job.token, failure=NO)], NODE))
+        give_back(claim_only(delayed), 60_000)
+        give_back(claim_only(cancelled))
+        assert engine.run(engine.cancel("work", seqs=[cancelled]))
+        claim_only(dead)
         clock.advance(seconds=31)
-        (dead,) = claim(10)  # its lease is over: it holds its slot
-        assert dead.seq == seqs[4]
-        engine.run(engine.release([Release(dead.seq, dead.token, failure=Failure("E", "no"))], NODE))
-        (last,) = claim(10)
-        assert last.seq == seqs[5]
+        fail(claim_only(dead))  # its lease was over: it held its slot
+        job = claim_only(last)
         clock.advance(seconds=10)
         assert claim(10) == []
-        ack(last)
+        ack(job)
         clock.advance(seconds=60)
-        (again,) = claim(10)
-        assert again.seq == delayed.seq
-        ack(again)
+        ack(claim_only(delayed))
         assert claim(10) == []
-        assert not Member.objects.filter(taken=True).exists()
-        assert [member.seq for member in Member.objects.all()] == [dead.seq]
+        assert list(Member.objects.values_list("seq", "taken")) == [(dead, False)]
 
     def test_a_delayed_job_waits_for_its_time_and_then_for_its_slot(self, clock: Clock) -> None:
-        make()
         (late,) = limited(["x"], run_at=clock.now + timedelta(seconds=10))
         (early,) = limited(["x"])
-        (job,) = claim(10)
-        assert job.seq == early
+        job = claim_only(early)
         clock.advance(seconds=11)
         assert claim(10) == []
         ack(job)
-        assert [job.seq for job in claim(10)] == [late]
+        claim_only(late)
 
-    def test_a_limit_that_changes_counts_for_those_that_wait(self, clock: Clock) -> None:
-        make()
+    def test_a_limit_that_changes_counts_for_those_that_wait(self) -> None:
         limited(["x"] * 1_200)
         assert len(claim(10)) == 1
         assert engine.run(engine.set_limits([LimitValues("customer", concurrency=4)])) == 1
@@ -126,7 +113,6 @@ class RatedWorker:
 class TestRate:
     def test_a_claim_says_from_when_on_its_permits_count(self) -> None:
         """What it waits for before that is not taken from the time in which its worker must start the jobs."""
-        make()
         limited(["api"], LimitValues("calls", rate=10, per_ms=1_000))
         cursor = ClaimCursor()
         before = time.monotonic()
@@ -134,7 +120,6 @@ class TestRate:
         assert before < cursor.admitted_at < time.monotonic()
 
     def test_a_burst_starts_at_once(self, clock: Clock) -> None:
-        make()
         limited(["api"] * 60, LimitValues("calls", rate=10, per_ms=1_000, burst=20))
         assert len(claim(100)) == 21
         clock.advance(milliseconds=1_041)
@@ -143,9 +128,9 @@ class TestRate:
     @pytest.mark.parametrize("what", [
         "nobody claims", "paused", "one at a time", "killed", "clock back", "another key's jobs first",
     ])  # fmt: skip
-    def test_permits_do_not_pile_up(self, clock: Clock, what: str) -> None:
+    def test_permits_do_not_pile_up(self, clock: Clock, queue: int, what: str) -> None:
         """While nobody starts jobs the reaper goes on; then as many start as may, and not what could have before."""
-        worker = RatedWorker(clock, make())
+        worker = RatedWorker(clock, queue)
         options: dict[str, Any] = {"lease_ms": 500, "ends": False} if what == "killed" else {}
         limited(["api"] * 300, LimitValues("calls", rate=5, per_ms=1_000))
         step = timedelta(milliseconds=100)
@@ -174,9 +159,9 @@ class TestRate:
     @pytest.mark.parametrize(("before", "burst"), [
         ("busy", 0), ("paused", 0), ("no worker", 5), ("killed", 0), ("clock back", 5), ("clock ahead", 0),
     ])  # fmt: skip
-    def test_work_that_waits_starts_at_the_rate(self, clock: Clock, before: str, burst: int) -> None:
+    def test_work_that_waits_starts_at_the_rate(self, clock: Clock, queue: int, before: str, burst: int) -> None:
         """From a minute in which little or nothing starts on: no window has more, and the rate is used."""
-        worker = RatedWorker(clock, make(lease_ms=30_000))
+        worker = RatedWorker(clock, queue)
         limited(["api"] * 200, LimitValues("calls", rate=5, per_ms=1_000, burst=burst))
         size = 100 if before in ("killed", "clock back", "clock ahead") else 1
         worker.start(size, ends=before not in ("busy", "killed"))
@@ -201,8 +186,7 @@ class TestRate:
 
 class TestFair:
     @pytest.mark.parametrize("fair", [True, False])
-    def test_keys_take_turns_or_the_oldest_come_first(self, clock: Clock, fair: bool) -> None:
-        make()
+    def test_keys_take_turns_or_the_oldest_come_first(self, fair: bool) -> None:
         values = LimitValues("tenant", concurrency=1, fair=fair)
         large, small = limited(["large"] * 10, values), limited(["small"] * 2, values)
         order = []
@@ -210,27 +194,24 @@ class TestFair:
             order += jobs
             ack(*jobs)
         assert [job.data["key"] for job in order][:4].count("small") == (2 if fair else 0)
-        assert [job.seq for job in order if job.data["key"] == "large"] == large
-        assert [job.seq for job in order if job.data["key"] == "small"] == small
+        for key, numbers in (("large", large), ("small", small)):
+            assert [job.seq for job in order if job.data["key"] == key] == numbers
 
 
-def test_what_waits_is_counted_and_says_for_what(clock: Clock) -> None:
-    make()
+def test_what_waits_is_counted_and_says_for_what() -> None:
     first, second = limited(["x", "x"])
     put(1, delay_ms=60_000)
-    assert [job.seq for job in claim(1)] == [first]
+    claim_only(first, 1)
     counts = engine.run(engine.counts("work"))
     assert (counts.delayed, counts.waiting, counts.in_flight) == (2, 1, 1)
-    job = read_job(second)
-    assert job.state == "waiting"
+    assert helpers.read_job(second).state == "waiting"
     held = engine.run(engine.member(second))
     assert held.waits_for == "its turn: key 'x' of the limit 'customer' (1 at a time)"
 
 
 class TestSlots:
     @pytest.mark.parametrize("before", [True, False])
-    def test_a_queue_that_is_deleted_gives_its_slots_back(self, clock: Clock, before: bool) -> None:
-        make()
+    def test_a_queue_that_is_deleted_gives_its_slots_back(self, before: bool) -> None:
         make("other")
         limited(["x", "y", "x"])
         assert len(claim(1)) == 1
@@ -244,30 +225,24 @@ class TestSlots:
         assert Member.objects.count() == 1
 
     def test_an_expired_and_a_purged_job_that_waited_take_none(self, clock: Clock) -> None:
-        make()
         first, _ = limited(["x", "x"], ttl_ms=5_000)
-        (job,) = claim(10)
+        job = claim_only(first)
         clock.advance(seconds=6)
         engine.run(engine.expire([job.queue_id]))
         limited(["x"] * 3)
         assert engine.run(engine.purge("work", states=("ready", "delayed"))) == 3
         (last,) = limited(["x"])
-        assert (job.seq, claim(10)) == (first, [])
+        assert claim(10) == []
         ack(job)
-        assert [job.seq for job in claim(10)] == [last]
+        claim_only(last)
         assert Member.objects.count() == 1
 
-    def test_the_higher_priority_of_a_key_comes_first(self, clock: Clock) -> None:
-        make(priority_order="desc", priority_min=0, priority_max=10)
+    def test_the_higher_priority_of_a_key_comes_first(self) -> None:
         (low,), (middle,), (high,) = (limited(["x"], priority=priority) for priority in (0, 1, 5))
-        order = []
-        while jobs := claim(1):
-            order += [job.seq for job in jobs]
-            ack(*jobs)
-        assert order == [high, middle, low]
+        for seq in (high, middle, low):
+            ack(claim_only(seq, 1))
 
-    def test_a_key_is_any_text(self, clock: Clock) -> None:
-        make()
+    def test_a_key_is_any_text(self) -> None:
         keys = ['"', "\\", "{a,b}", "NULL", "é" * 256, "%s", "a\nb", " "]
         limited(keys)
         make(project="tenant")
@@ -278,22 +253,23 @@ class TestSlots:
 
 
 class TestChanges:
-    def test_a_limit_that_sinks_takes_back_what_nobody_has_claimed(self, clock: Clock) -> None:
-        make()
-        seqs = limited(["x"] * 8, LimitValues("customer", concurrency=6))
+    def test_a_limit_that_sinks_takes_back_what_nobody_has_claimed(self) -> None:
+        numbers = limited(["x"] * 8, LimitValues("customer", concurrency=6))
         first = claim(2)
         engine.run(engine.set_limits([LimitValues("customer", concurrency=3)]))
-        (third,) = claim(10)
-        assert [job.seq for job in [*first, third]] == seqs[:3]
-        ack(*first, third)
+        first += claim(10)
+        assert seqs(first) == numbers[:3]
+        ack(*first)
         again = claim(10)
-        assert [job.seq for job in again] == seqs[3:6]
+        assert seqs(again) == numbers[3:6]
         engine.run(engine.set_limits([LimitValues("customer", concurrency=1)]))
-        ack(*again)
-        assert [job.seq for job in claim(10)] == seqs[6:7]
+        for job in again:
+            assert claim(10) == [], "more of it is taken"
+            ack(job)
+        claim_only(numbers[6])
+        assert differences() == []
 
     def test_a_rate_that_gets_a_concurrency_counts_what_runs(self, clock: Clock) -> None:
-        make()
         limited(["x"] * 6, LimitValues("customer", rate=100, per_ms=1_000, burst=1))
         assert len(claim(10)) == 3
         clock.advance(seconds=1)
@@ -301,53 +277,47 @@ class TestChanges:
         assert len(claim(10)) == 1
 
     def test_a_job_that_is_tried_again_at_once_pays_for_it(self, clock: Clock) -> None:
-        make()
         limited(["x"], LimitValues("customer", rate=1, per_ms=60_000))
-        (job,) = claim(10)
-        engine.run(engine.release([Release(job.seq, job.token, delay_ms=0)], NODE))
-        assert claim(10) == []
-        clock.advance(seconds=61)
-        (job,) = claim(10)
-        engine.run(engine.release([Release(job.seq, job.token)], NODE, unstarted=True))
-        assert claim(10) == []
-        clock.advance(seconds=61)
+        for unstarted in (False, True):
+            give_back(*claim(10), 0, unstarted=unstarted)
+            assert claim(10) == []
+            clock.advance(seconds=61)
         assert len(claim(10)) == 1
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_job_is_not_taken_out_while_its_member_is_being_made() -> None:
+def test_a_job_is_not_taken_out_while_its_member_is_being_made(queue: int) -> None:
     """The turn of such a cancellation would find no member, and a slot would be kept for a job that is gone."""
-    queue_id = make()
     limited(["x"])
-    (running,) = claim(10)
+    running = one()
     first, second = limited(["x", "x"])
 
     def cancel(own: ConnectionExecutor) -> None:
         assert own.run(engine.cancel("work", seqs=[first]))
-        own.run(engine.advance([queue_id]))
+        own.run(engine.advance([queue]))
 
-    with open_transaction() as claimer:
+    with helpers.open_transaction() as claimer:
         claimer.connection.execute("SELECT 1")
-        claimer.run(engine.advance([queue_id]))
-        with kept_waiting(cancel) as cancelled:
+        claimer.run(engine.advance([queue]))
+        with helpers.kept_waiting(cancel) as cancelled:
             claimer.connection.commit()
     cancelled.result(60)
     ack(running)
-    assert [job.seq for job in claim(10)] == [second]
+    claim_only(second)
 
 
 class TestOfAQueue:
     def test_a_slot_comes_back_with_the_lease(self, clock: Clock) -> None:
-        make(concurrency=2)
+        engine.run(engine.configure("work", concurrency=2))
         put(4)
         job, _ = claim(10)
-        engine.run(engine.release([Release(job.seq, job.token, delay_ms=60_000)], NODE))
+        give_back(job, 60_000)
         assert len(claim(10)) == 1
         clock.advance(seconds=31)
         assert len(claim(10)) == 2
 
-    def test_a_limit_that_changes_counts_at_once(self, clock: Clock) -> None:
-        make(concurrency=2)
+    def test_a_limit_that_changes_counts_at_once(self) -> None:
+        engine.run(engine.configure("work", concurrency=2))
         make("other")
         put(20)
         put(3, queue="other")
@@ -355,19 +325,14 @@ class TestOfAQueue:
         assert [job.queue for job in claim(10, queue=["work", "other"])] == ["work", *["other"] * 3]
         assert claim(10) == []
         ack(*first)
-        assert len(claim(10)) == 1
-        engine.run(engine.configure("work", concurrency=5))
-        assert len(claim(10)) == 3
-        engine.run(engine.configure("work", concurrency=1))
-        assert claim(10) == []
-        engine.run(engine.configure("work", concurrency=0))
-        assert len(claim(10)) == 10
+        for concurrency, more in ((2, 1), (5, 3), (1, 0), (0, 10)):
+            engine.run(engine.configure("work", concurrency=concurrency))
+            assert len(claim(10)) == more
 
-    def test_jobs_that_came_back_to_an_old_place_and_tags_count_too(self, clock: Clock) -> None:
-        make(concurrency=1)
+    def test_jobs_that_came_back_to_an_old_place_and_tags_count_too(self) -> None:
+        engine.run(engine.configure("work", concurrency=1))
         put(2, tag="a")
-        (job,) = claim(10)
-        engine.run(engine.release([Release(job.seq, job.token)], NODE))
+        give_back(*claim(10))
         (job,) = claim(10)
         assert claim(10, tag="a") == []
         ack(job)

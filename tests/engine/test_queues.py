@@ -1,21 +1,15 @@
 """Queues themselves: make, read, change, list, pause, delete; presets; projects."""
 
-from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
 from django_leasequeue import engine, models
 from django_leasequeue.engine import NewJob
-from django_leasequeue.engine.operation import Operation
-from django_leasequeue.engine.queues import queues
 from django_leasequeue.engine.queues.presets import DEFAULTS, PRESETS
-from django_leasequeue.engine.topics import topics
-from django_leasequeue.exceptions import InvalidOption, QueueBusy, QueueNotFound
-from django_leasequeue.models import Attempt, Claim, JobResult, LiveJob, QueueFloor, QueueRank, QueueStat, StoredJob
-from tests.engine.helpers import NODE, claim, enqueue, make, one, open_transaction, own_connection, put, seqs, state
+from django_leasequeue.exceptions import InvalidOption
+from django_leasequeue.models import Attempt, Claim, JobResult, QueueFloor, QueueRank, QueueStat, StoredJob
+from tests.engine.helpers import NODE, claim, enqueue, make, one, put, seqs, state
 from tests.support.rows import rows
 
 pytestmark = pytest.mark.django_db
@@ -159,64 +153,3 @@ def test_a_queue_that_only_remembers_results_is_empty() -> None:
     assert engine.run(engine.delete("work", if_empty=True)) is True
     assert engine.run(engine.delete("work", if_empty=True)) is False
     assert StoredJob.objects.count() == JobResult.objects.count() == 0
-
-
-@contextmanager
-def meanwhile(operation: Operation[Any]) -> Iterator[Future[Any]]:
-    """Run it in a thread of its own while the block runs; it is done afterwards."""
-    with own_connection() as executor, ThreadPoolExecutor(1) as threads:
-        answer = threads.submit(executor.run, operation)
-        wait([answer], 0.3)
-        yield answer
-
-
-@pytest.mark.django_db(transaction=True)
-class TestDeletingAnEmptyQueueWhileSomebodyWrites:
-    """A write that was answered is never lost to a deletion that was to happen only without jobs."""
-
-    @pytest.fixture(autouse=True)
-    def _queues(self, transactional_db: None) -> None:
-        make("work")
-        make("other")
-
-    @pytest.mark.parametrize("type", ["queue", "log"])
-    @pytest.mark.parametrize("size", [1, 2, 300])
-    @pytest.mark.parametrize("commits", [True, False])
-    def test_a_write_keeps_the_queue_unless_it_is_undone(self, commits: bool, size: int, type: str) -> None:
-        make("topic", type=type)
-        with open_transaction() as writer:
-            writer.connection.execute("SELECT 1")
-            writer.run(topics.write("topic", [NewJob() for _ in range(size)]))
-            with meanwhile(engine.delete("topic", if_empty=True)) as answer:
-                assert not answer.done(), "it waits"
-                writer.connection.commit() if commits else writer.connection.rollback()
-        if commits:
-            assert isinstance(answer.exception(), InvalidOption)
-        else:
-            assert answer.result() is True
-        assert LiveJob.objects.count() == (size if commits else 0)
-
-    def test_writers_that_stay_open_are_not_waited_for_long(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(queues, "LOOKS", 5)
-        with open_transaction() as writer:
-            writer.run(engine.enqueue("other", [NewJob()]))
-            with pytest.raises(QueueBusy, match="about to get jobs"):
-                engine.run(engine.delete("work", if_empty=True))
-        assert engine.run(engine.delete("work", if_empty=True)) is True
-
-    @pytest.mark.parametrize("size", [1, 2, 300])
-    @pytest.mark.parametrize("then", ["gone, and made again", "gone", "undone"])
-    def test_a_write_that_comes_later_waits_and_finds_it_gone_or_goes_on(self, size: int, then: str) -> None:
-        with open_transaction() as deleter:
-            deleter.connection.execute("SELECT 1")
-            deleter.run(engine.delete("work", if_empty=True))
-            jobs = [NewJob() for _ in range(size)]
-            write = topics.write("work", jobs) if then == "gone" else engine.enqueue("work", jobs)
-            with meanwhile(write) as answer:
-                assert not answer.done(), "it waits"
-                deleter.connection.rollback() if then == "undone" else deleter.connection.commit()
-        if then == "gone":
-            assert isinstance(answer.exception(), QueueNotFound)
-            assert not StoredJob.objects.exists()
-        else:
-            assert (len(answer.result()), LiveJob.objects.filter(queue__name="work").count()) == (size, size)

@@ -1,19 +1,18 @@
 """Rates beside whatever else waits: permits do not keep, so what they admit comes first, and at its time."""
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any
 
 import pytest
 
 from django_leasequeue import engine
-from django_leasequeue.engine import LimitValues, Release
+from django_leasequeue.engine import LeasedJob, LimitValues
 from django_leasequeue.engine.clock import Clock
 from django_leasequeue.engine.leases.floor import ClaimCursor
 from django_leasequeue.enums import JobFlag
 from django_leasequeue.models import FlowTurn, LimitKey
 from tests.engine.flow import ack, limited
-from tests.engine.helpers import NODE, claim, make, put
+from tests.engine.helpers import claim, claim_only, give_back, make, put
 
 pytestmark = pytest.mark.django_db
 
@@ -21,11 +20,15 @@ RATE, PER_MS = 12, 2_000
 CALLS = LimitValues("calls", rate=RATE, per_ms=PER_MS)
 
 
-def seconds_of(clock: Clock) -> Callable[[], float]:
-    def now() -> float:
+def cursor_of(clock: Clock) -> ClaimCursor:
+    def seconds() -> float:
         return clock.now.timestamp()
 
-    return now
+    return ClaimCursor(clock=seconds)
+
+
+def rated(jobs: list[LeasedJob]) -> int:
+    return sum(bool(job.flags & JobFlag.RATED) for job in jobs)
 
 
 class BusyWorker:
@@ -34,28 +37,28 @@ class BusyWorker:
     def __init__(self, clock: Clock, *queues: str) -> None:
         self._clock, self._queues = clock, queues
         self._passed = 0
-        self._cursor = ClaimCursor(clock=seconds_of(clock))
+        self._cursor = cursor_of(clock)
         self.started: list[int] = []
         self.others = 0
 
-    def work(self, seconds: float, *, every_ms: int, starts: int = 1, size: int = 20) -> None:
+    def work(self, seconds: float, *, every_ms: int, size: int = 20) -> None:
         end = self._passed + int(seconds * 1_000)
         while self._passed < end:
             if self._passed % every_ms == 0:
-                self._claim(self._queues, size, starts=starts)
+                self._claim(self._queues, size)
             elif due := self._cursor.due():
-                self._claim(due, starts, starts=starts, others=False)
+                self._claim(due, 1, others=False)
             self._passed += 10
             self._clock.advance(milliseconds=10)
 
-    def _claim(self, queues: Any, size: int, **options: Any) -> None:
-        jobs = claim(size, list(queues), cursor=self._cursor, **options)
-        rated = [job for job in jobs if job.flags & JobFlag.RATED]
-        assert len(rated) <= options["starts"]
-        if rated and len(jobs) < size and options.get("others", True):  # others come with the next claim
+    def _claim(self, queues: Sequence[str], size: int, *, others: bool = True) -> None:
+        jobs = claim(size, list(queues), cursor=self._cursor, starts=1, others=others)
+        count = rated(jobs)
+        assert count <= 1
+        if count and len(jobs) < size and others:  # others come with the next claim
             jobs += claim(size - len(jobs), list(queues), cursor=self._cursor, starts=0)
-        self.started += [self._passed] * len(rated)
-        self.others += len(jobs) - len(rated)
+        self.started += [self._passed] * count
+        self.others += len(jobs) - count
         ack(*jobs)
 
     @property
@@ -73,51 +76,39 @@ def backlog(where: str) -> None:
         put(2_500, priority=9 if where == "a higher priority" else 0)
 
 
-PLACES = pytest.mark.parametrize("where", ["another queue", "the same queue", "a higher priority"])
-
-
-@PLACES
-def test_a_rate_is_kept_whatever_else_waits(clock: Clock, where: str) -> None:
+@pytest.mark.parametrize(("every_ms", "size"), [(50, 20), pytest.param(500, 200, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("where", ["another queue", "the same queue", "a higher priority"])
+def test_a_rate_is_kept_whatever_else_waits(clock: Clock, where: str, every_ms: int, size: int) -> None:
+    """A permit does not wait for the next large claim."""
     backlog(where)
     limited(["api"] * 60, CALLS)
     worker = BusyWorker(clock, "busy", "work")
-    worker.work(5, every_ms=50)
+    worker.work(5, every_ms=every_ms, size=size)
     assert len(worker.started) >= 0.9 * RATE * 5_000 / PER_MS
     assert worker.most <= RATE
     assert worker.others > 1_900, "all else goes on"
-
-
-@pytest.mark.slow
-@PLACES
-def test_a_permit_does_not_wait_for_the_next_large_claim(clock: Clock, where: str) -> None:
-    backlog(where)
-    limited(["api"] * 60, CALLS)
-    worker = BusyWorker(clock, "busy", "work")
-    worker.work(5, every_ms=500, size=200)
-    assert len(worker.started) >= 0.9 * RATE * 5_000 / PER_MS
-    assert worker.most <= RATE
 
 
 def test_a_claim_of_ones_own_keeps_the_order(clock: Clock) -> None:
     backlog("another queue")
     limited(["api"] * 5, CALLS)
     assert {job.queue for job in claim(10, ["busy", "work"])} == {"busy"}
-    assert claim(1, "work")[0].flags & JobFlag.RATED, "what it did not take has cost no permit"
+    assert rated(claim(1)) == 1, "what it did not take has cost no permit"
 
 
 def test_a_claim_of_what_is_due_brings_nothing_else(clock: Clock) -> None:
     backlog("the same queue")
     (seq,) = limited(["api"], CALLS)
-    assert [job.seq for job in claim(10, starts=3, others=False)] == [seq]
+    claim_only(seq, starts=3, others=False)
     assert claim(10, starts=3, others=False) == []
 
 
 def test_without_a_thread_for_it_a_rate_pays_nothing(clock: Clock) -> None:
     backlog("the same queue")
     limited(["api"] * 3, CALLS)
-    assert not any(job.flags & JobFlag.RATED for job in claim(10, starts=0))
+    assert rated(claim(10, starts=0)) == 0
     assert LimitKey.objects.get().started is None
-    assert claim(1, starts=1)[0].flags & JobFlag.RATED
+    assert rated(claim(1, starts=1)) == 1
 
 
 def test_of_many_keys_no_more_are_admitted_than_start_and_they_take_turns(clock: Clock) -> None:
@@ -139,27 +130,27 @@ def test_a_rate_with_a_concurrency_waits_for_the_slot_and_then_comes_first(clock
     backlog("the same queue")
     limited(["api"] * 3, LimitValues("calls", concurrency=1, rate=RATE, per_ms=PER_MS))
     (first,) = claim(3, starts=3)
-    assert first.flags & JobFlag.RATED
+    assert rated([first]) == 1
     clock.advance(seconds=1)
-    assert not any(job.flags & JobFlag.RATED for job in claim(3, starts=3))
+    assert rated(claim(3, starts=3)) == 0
     ack(first)
     clock.advance(seconds=1)
-    assert [job.flags & JobFlag.RATED > 0 for job in claim(3, starts=3)] == [True]
+    (second,) = claim(3, starts=3)
+    assert rated([second]) == 1
 
 
 def test_a_burst_comes_first_as_far_as_it_starts(clock: Clock) -> None:
     backlog("another queue")
     limited(["api"] * 30, LimitValues("calls", rate=RATE, per_ms=PER_MS, burst=8))
-    rated = [sum(job.flags & JobFlag.RATED > 0 for job in claim(10, ["busy", "work"], starts=4)) for _ in range(4)]
-    assert rated == [4, 4, 1, 0]
+    assert [rated(claim(10, ["busy", "work"], starts=4)) for _ in range(4)] == [4, 4, 1, 0]
 
 
 def test_fair_keys_come_first_without_hiding_what_waits_before_them(clock: Clock) -> None:
     """Their place is behind all that waits: the cursor of a busy claimer does not go there."""
     backlog("the same queue")
     limited(["api"], LimitValues("calls", concurrency=3, rate=RATE, per_ms=PER_MS, fair=True))
-    cursor = ClaimCursor(clock=seconds_of(clock))
-    assert claim(2, starts=1, cursor=cursor)[0].flags & JobFlag.RATED
+    cursor = cursor_of(clock)
+    assert rated(claim(2, starts=1, cursor=cursor)[:1]) == 1
     assert len(claim(20, starts=1, cursor=cursor)) == 20
 
 
@@ -169,24 +160,19 @@ def test_one_that_used_up_its_deliveries_is_no_obstacle(clock: Clock) -> None:
     make(max_deliveries=1, dead_letter="self")
     put(1_200)
     spent, good = limited(["api"] * 2, LimitValues("calls", rate=RATE, per_ms=PER_MS, burst=4))
-    (job,) = claim(1, ["busy", "work"], starts=1)
-    assert job.seq == spent
+    job = claim_only(spent, 1, queue=["busy", "work"], starts=1)
     clock.advance(seconds=60)
     engine.run(engine.sweep([job.queue_id]))
     found = [job.seq for _ in range(3) for job in claim(2, ["busy", "work"], starts=1)]
-    assert good in found
-    assert spent not in found
+    assert (good in found, spent in found) == (True, False)
 
 
 class TestTheNextTurn:
-    def cursor(self, clock: Clock) -> ClaimCursor:
-        return ClaimCursor(clock=seconds_of(clock))
-
     def test_a_look_says_when_it_is_due(self, clock: Clock) -> None:
         make()
         make("other")
         limited(["api"] * 3, CALLS)
-        cursor = self.cursor(clock)
+        cursor = cursor_of(clock)
         assert len(claim(5, ["other", "work"], starts=1, cursor=cursor)) == 1
         assert cursor.cut, "the next claim looks what else there is"
         assert claim(5, ["other", "work"], starts=1, cursor=cursor) == []
@@ -199,7 +185,7 @@ class TestTheNextTurn:
         make()
         put(200)
         limited(["api"] * 3, CALLS)
-        cursor = self.cursor(clock)
+        cursor = cursor_of(clock)
         assert [len(claim(10, starts=1, cursor=cursor)) for _ in range(2)] == [1, 10]
         assert cursor.looks(["work"])
         clock.advance(milliseconds=170)
@@ -208,7 +194,7 @@ class TestTheNextTurn:
     def test_it_is_forgotten_with_its_queue(self, clock: Clock) -> None:
         make()
         limited(["api"] * 3, CALLS)
-        cursor = self.cursor(clock)
+        cursor = cursor_of(clock)
         claim(5, starts=1, cursor=cursor)
         engine.run(engine.delete("work"))
         clock.advance(seconds=1)
@@ -219,14 +205,14 @@ class TestTheNextTurn:
         make()
         limited(["api"] * 3, CALLS)
         engine.run(engine.pause("work"))
-        cursor = self.cursor(clock)
+        cursor = cursor_of(clock)
         claim(5, starts=1, cursor=cursor)
         assert cursor.until_turn() == float("inf")
 
     def test_a_clock_that_goes_back_is_mended(self, clock: Clock) -> None:
         make()
         limited(["api"] * 30, CALLS)
-        cursor = self.cursor(clock)
+        cursor = cursor_of(clock)
         claim(5, starts=1, cursor=cursor)
         clock.advance(seconds=-3_600)
         engine.run(engine.mend_floors())
@@ -240,8 +226,7 @@ class TestTheNextTurn:
 def test_what_is_given_back_before_it_started_waits_for_its_rate_again(clock: Clock) -> None:
     make()
     limited(["api"], CALLS)
-    (job,) = claim(1, starts=1)
-    engine.run(engine.release([Release(job.seq, job.token, 0)], NODE, unstarted=True))
+    give_back(*claim(1, starts=1), 0, unstarted=True)
     assert claim(1, starts=1) == []
     clock.advance(milliseconds=170)
     assert claim(1, starts=1)[0].deliveries == 1

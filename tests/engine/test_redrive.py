@@ -15,14 +15,14 @@ from django_leasequeue.models import Attempt, DeadLetter, FloorKind, JobEvent, J
 from tests.support.rows import rows
 
 from . import helpers
-from .helpers import NODE, claim, counts, enqueue, kept_waiting, kinds, last_event, make, one, put, seqs, state
+from .helpers import NODE, claim, counts, enqueue, give_back, kinds, last_event, make, one, put, seqs, state
 
 pytestmark = pytest.mark.django_db
 
 
-def kill(*numbers: int, queue: str = "work") -> None:
+def kill(queue: str = "work") -> None:
     for job in claim(1_000, queue):
-        engine.run(engine.release([Release(job.seq, job.token, 0, Failure("app.Broken", "no", "", "fp"))], NODE))
+        give_back(job, 0, Failure("app.Broken", "no", "", "fp"))
     claim(1_000, queue)
 
 
@@ -73,7 +73,7 @@ class TestInPlace:
         assert one().seq == leased
         make("other", max_deliveries=1, exhaust_at="release", dead_letter="self")
         elsewhere = put(queue="other")
-        kill(queue="other")
+        kill("other")
         make("work", project="acme")
         assert [answer.state for answer in redrive(dead, project="acme")] == ["not_found"]
         answers = redrive([ready, leased, 10**12, *elsewhere, *dead * 2])
@@ -113,7 +113,7 @@ class TestInPlace:
             job = one("repair")
         if "result_ttl_ms" in options:
             engine.run(engine.ack([job.seq], NODE))
-        dead, free = seqs_of(enqueue(NewJob(key="k"), NewJob(key="other")))
+        dead, free = seqs(enqueue(NewJob(key="k"), NewJob(key="other")))
         kill()
         answers = redrive([dead, free], to="repair")
         assert [answer.state for answer in answers] == ["conflict" if taken else "ready", "ready"]
@@ -132,7 +132,7 @@ class TestFromATopic:
 
     def test_home_or_elsewhere(self) -> None:
         enqueue(NewJob(data="w", key="k", meta={"trace": 1}, priority=9), NewJob(data="low", priority=1))
-        (thrice,) = seqs_of(enqueue(NewJob(data="third", max_deliveries=3, result_ttl_ms=9_000, reply_to="me")))
+        (thrice,) = seqs(enqueue(NewJob(data="third", max_deliveries=3, result_ttl_ms=9_000, reply_to="me")))
         kill()
         engine.run(engine.nack([thrice], NODE))
         kill()
@@ -185,14 +185,14 @@ class TestAnEqualKeyAtTheSameTime:
         """Enqueue the twin, run ``work`` until it waits for it, end the twin's transaction; return what work gave."""
         with helpers.open_transaction() as twin:
             twin.run(engine.enqueue(queue, [NewJob(data="twin", key="k")]))
-            with kept_waiting(work) as answer:
+            with helpers.kept_waiting(work) as answer:
                 twin.connection.commit() if commits else twin.connection.rollback()
             return answer.result()
 
     @pytest.mark.parametrize("commits", [True, False], ids=["commit", "rollback"])
     @pytest.mark.parametrize("bulk", [True, False])
     def test_redrive(self, commits: bool, bulk: bool) -> None:
-        dead, other = seqs_of(enqueue(NewJob(data="letter", key="k"), NewJob(key="other")))
+        dead, other = seqs(enqueue(NewJob(data="letter", key="k"), NewJob(key="other")))
         kill()
         numbers = [dead, other]
         redrive = act("redrive", numbers, to="repair") if bulk else engine.redrive("work", numbers, to="repair")
@@ -209,7 +209,7 @@ class TestAnEqualKeyAtTheSameTime:
     def test_move_at_the_release(self, kind: str, commits: bool) -> None:
         make("graveyard", type=kind)
         engine.run(engine.configure("work", max_deliveries=1, exhaust_at="release", dead_letter="graveyard"))
-        numbers = seqs_of(enqueue(NewJob(data="letter", key="k"), NewJob(data="other")))
+        numbers = seqs(enqueue(NewJob(data="letter", key="k"), NewJob(data="other")))
         jobs = claim(2)
 
         def release(own: engine.ConnectionExecutor) -> engine.Settled:
@@ -263,7 +263,3 @@ def test_claims_count_the_bytes_of_large_dead_letters(dead_letter: str, size: in
     letter = LiveJob.objects.get(pk=dead[1])
     edited = engine.run(edit_and_retry(home, letter.seq, data="y" * size, dead_at=letter.dead_at))
     assert [*flagged(moved.new_seq), *flagged(edited.seq)] == [size > 9] * 2
-
-
-def seqs_of(answers: list[engine.Enqueued]) -> list[int]:
-    return [answer.seq for answer in answers]

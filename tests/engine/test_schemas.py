@@ -112,15 +112,25 @@ def listening() -> Iterator[psycopg.Connection[Any]]:
         yield opened
 
 
-@pytest.mark.parametrize("alias", BOTH)
-def test_only_a_producer_of_the_same_install_sees_and_wakes_who_waits(alias: str, queue_id: int) -> None:
-    """Also on one connection whose search path changes between two calls, as that of django-tenants does."""
-    with own("default") as producer, listening() as all_channels:
-        listener, alarm = Listener(alias), Alarm()
-        watch = listener.watch([queue_id], alarm.wake)
+@contextmanager
+def waiting(alias: str, queue_id: int) -> Iterator[Alarm]:
+    """Listen for jobs of the queue in one install."""
+    listener, alarm = Listener(alias), Alarm()
+    watch = listener.watch([queue_id], alarm.wake)
+    try:
         assert watch.wait_ready(60)
         eventually(lambda: not listener._unsettled(), "nothing else wakes it")
         alarm.wait(0)
+        yield alarm
+    finally:
+        watch.close()
+        listener.close()
+
+
+@pytest.mark.parametrize("alias", BOTH)
+def test_only_a_producer_of_the_same_install_sees_and_wakes_who_waits(alias: str, queue_id: int) -> None:
+    """Also on one connection whose search path changes between two calls, as that of django-tenants does."""
+    with own("default") as producer, listening() as all_channels, waiting(alias, queue_id) as alarm:
         for _ in range(3):  # the statement is prepared, and its plan is kept
             for each in BOTH:
                 path = "public" if each == "default" else SCHEMA
@@ -128,8 +138,6 @@ def test_only_a_producer_of_the_same_install_sees_and_wakes_who_waits(alias: str
                 producer.run(engine.enqueue("mail", [NewJob(1)]))
                 assert heard(each, all_channels) == ({f"q{queue_id}"} if each == alias else set())
                 assert alarm.wait(60) if each == alias else not alarm.wait(0)
-        watch.close()
-        listener.close()
     assert [LiveJob.objects.using(each).count() for each in BOTH] == [3, 3]
 
 
@@ -139,20 +147,12 @@ def test_a_listener_has_the_schema_of_its_alias_whatever_its_own_connection_find
 ) -> None:
     """The search path stands in OPTIONS of the alias, and not in its LISTEN_DSN."""
     given = {SCHEMA: test_database_url} if dsn else None
-    with override_settings(LEASEQUEUE={"DATABASES": list(BOTH), "LISTEN_DSN": given}):
-        listener, alarm = Listener(SCHEMA), Alarm()
-        watch = listener.watch([queue_id], alarm.wake)
-        try:
-            assert watch.wait_ready(60)
-            eventually(lambda: not listener._unsettled(), "nothing else wakes it")
-            alarm.wait(0)
-            engine.run(engine.enqueue("mail", [NewJob(1)]), "default")
-            assert not alarm.wait(0.2)
-            engine.run(engine.enqueue("mail", [NewJob(1)]), SCHEMA)
-            assert alarm.wait(60)
-        finally:
-            watch.close()
-            listener.close()
+    settings = {"DATABASES": list(BOTH), "LISTEN_DSN": given}
+    with override_settings(LEASEQUEUE=settings), waiting(SCHEMA, queue_id) as alarm:
+        engine.run(engine.enqueue("mail", [NewJob(1)]), "default")
+        assert not alarm.wait(0.2)
+        engine.run(engine.enqueue("mail", [NewJob(1)]), SCHEMA)
+        assert alarm.wait(60)
     assert "LISTEN connection lost" not in caplog.text
 
 
@@ -180,19 +180,11 @@ def test_a_lock_of_one_install_does_not_hold_up_the_other(queue_id: int) -> None
 
 
 def test_figures_count_the_listeners_and_locks_of_one_install(queue_id: int) -> None:
-    listener = Listener(SCHEMA)
-    watch = listener.watch([queue_id], lambda: None)
-    try:
-        assert watch.wait_ready(60)
-        params = {"queues": arrays.integers([queue_id]), "silent": 30, "old": 60}
-        waiting = []
-        for alias in BOTH:
+    params = {"queues": arrays.integers([queue_id]), "silent": 30, "old": 60}
+    with waiting(SCHEMA, queue_id):
+        for alias, listeners in zip(BOTH, (0, 1), strict=True):
             with own(alias) as executor:
-                waiting.append([row[2] for row in executor.fetch("queue_health", params)])
-        assert waiting == [[0], [1]]
-    finally:
-        watch.close()
-        listener.close()
+                assert [row[2] for row in executor.fetch("queue_health", params)] == [listeners]
 
 
 ENQUEUE = "SELECT {}.leasequeue_enqueue('tests.tasks.samples.add', '{{\"args\": [1]}}', 'mail', key => 'k')"
@@ -200,18 +192,13 @@ ENQUEUE = "SELECT {}.leasequeue_enqueue('tests.tasks.samples.add', '{{\"args\": 
 
 @pytest.mark.parametrize("path", ["public", SCHEMA, "''"])
 def test_a_call_from_sql_is_for_the_install_whose_function_it_calls(path: str, queue_id: int) -> None:
-    with own("default") as caller, listening() as all_channels:
-        listener = Listener(SCHEMA)
-        watch = listener.watch([queue_id], lambda: None)
-        assert watch.wait_ready(60)
+    with own("default") as caller, listening() as all_channels, waiting(SCHEMA, queue_id):
         caller.connection.execute(f"SET search_path = {path}")
         for alias, schema in {"default": "public", SCHEMA: SCHEMA}.items():
             heard(alias, all_channels)
             ids = [caller.connection.execute(ENQUEUE.format(schema)).fetchone() for _ in range(3)]
             assert len(set(ids)) == 1
             assert heard(alias, all_channels) == ({f"q{queue_id}"} if alias == SCHEMA else set())
-        watch.close()
-        listener.close()
     assert [LiveJob.objects.using(alias).filter(queue=queue_id).count() for alias in BOTH] == [1, 1]
 
 

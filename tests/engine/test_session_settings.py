@@ -10,7 +10,7 @@ from django_leasequeue import Queue, engine
 from django_leasequeue.engine import NewJob, clock, exchange
 from django_leasequeue.exceptions import InvalidOption
 from django_leasequeue.sql import paths, statement
-from tests.engine.helpers import NODE, claim
+from tests.engine.helpers import NODE, claim, run
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -59,13 +59,9 @@ def story(queue: str, now: clock.Clock) -> list[Any]:
     ]
     seen.append(list(engine.run(engine.finish(endings, NODE)).outcomes.values()))
     for state in ("ready", "delayed", "leased", "dead"):
-        page = engine.run(engine.list_jobs(queue, state))
-        seen.append(
-            [
-                (row.data_json, row.key, row.name, row.tag, row.available_at and row.available_at - now.now)
-                for row in page.jobs
-            ]
-        )
+        for row in engine.run(engine.list_jobs(queue, state)).jobs:
+            due = row.available_at and row.available_at - now.now
+            seen.append((state, row.data_json, row.key, row.name, row.tag, due))
     counts = Queue(queue).counts()
     seen.append((counts.ready, counts.delayed, counts.in_flight, counts.dead))
     now.advance(seconds=1)
@@ -78,14 +74,11 @@ def test_what_a_session_has_set_changes_no_answer(way: str, clock: clock.Clock, 
     clock.advance(microseconds=123_457)
     before = story("plainly", clock)
     try:
-        with connection.cursor() as cursor:
-            cursor.execute(f"SET {name} = '{value}'")
+        run(f"SET {name} = '{value}'")
         assert story("other", clock) == before
         with transaction.atomic():
             assert story("inside", clock) == before
-        with connection.cursor() as cursor:
-            cursor.execute(f"SHOW {name}")
-            assert cursor.fetchone() == (value,), "what the host has set stays"
+        assert run(f"SHOW {name}") == [(value,)], "what the host has set stays"
     finally:
         connection.close()
 
@@ -100,8 +93,7 @@ def test_what_cannot_be_read_is_said(
     clock.advance(microseconds=123_457)
     before = story("plainly", clock)
     try:
-        with connection.cursor() as cursor:
-            cursor.execute(f"SET {name} = '{value}'")
+        run(f"SET {name} = '{value}'")
         if way == "exchange" and name == "DateStyle":
             assert story("other", clock) == before
         else:

@@ -8,7 +8,7 @@ from django.db import DatabaseError, transaction
 
 from django_leasequeue import engine, signals
 from django_leasequeue.engine import NewJob
-from tests.engine.helpers import NODE, claim, enqueue, make, one, own_connection, put, run
+from tests.engine.helpers import NODE, claim, enqueue, give_back, make, one, own_connection, put, run
 from tests.support.heard import connected, hearing
 
 Heard = list[tuple[str, dict[str, Any]]]
@@ -51,25 +51,22 @@ class TestOnCommit:
             executor.run(engine.enqueue("work", [NewJob()]))
         assert self.words(heard) == ["enqueued"] * 2
 
-    def test_stalled_and_dead_lettered_at_an_expiry(self, heard: Heard, clock) -> None:
-        (job,) = enqueue(NewJob(key="k", name="app.task"))
+    @pytest.mark.parametrize("expires", [True, False])
+    def test_stalled_and_dead_lettered(self, heard: Heard, clock, expires: bool) -> None:
+        (made,) = enqueue(NewJob(key="k", name="app.task"))
         for _ in range(2):
-            one()
-            clock.advance(seconds=31)
+            job = one()
+            if expires:
+                clock.advance(seconds=31)
+            else:
+                give_back(job)
         assert claim() == []
-        assert self.words(heard) == ["enqueued", "stalled", "stalled", "dead_lettered"]
-        stalled, last, dead = (info for _, info in heard[1:])
-        assert (stalled["seq"], stalled["key"], stalled["name"]) == (job.seq, "k", "app.task")
-        assert (stalled["node"], stalled["deliveries"], stalled["state"]) == (NODE, 1, "ready")
-        assert (last["state"], last["deliveries"]) == ("dead", 2)
-        assert (dead["seq"], dead["key"], dead["deliveries"]) == (job.seq, "k", 2)
-
-    def test_dead_lettered_at_a_release(self, heard: Heard) -> None:
-        enqueue(NewJob(key="k", name="app.task"))
-        for _ in range(2):
-            engine.run(engine.nack([one().seq], NODE))
-        assert self.words(heard) == ["enqueued", "dead_lettered"]
-        assert (heard[1][1]["key"], heard[1][1]["name"], heard[1][1]["deliveries"]) == ("k", "app.task", 2)
+        assert self.words(heard) == ["enqueued", *["stalled"] * 2 * expires, "dead_lettered"]
+        for _, info in heard:
+            assert (info["seq"], info["key"], info["name"]) == (made.seq, "k", "app.task")
+        assert heard[-1][1]["deliveries"] == 2
+        told = [(info["node"], info["deliveries"], info["state"]) for _, info in heard[1:-1]]
+        assert told == [(NODE, 1, "ready"), (NODE, 2, "dead")][: len(told)]
 
     @pytest.mark.parametrize("exhaust_at", ["claim", "release"])
     @pytest.mark.parametrize("dead_letter", ["self", "graveyard"])

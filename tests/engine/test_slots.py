@@ -2,7 +2,6 @@
 
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 
@@ -10,29 +9,20 @@ import pytest
 from django.db import connection, transaction
 
 from django_leasequeue import engine
-from django_leasequeue.engine import ConnectionExecutor, Ending, Failure, LeasedJob, LimitValues, NewJob, Release
+from django_leasequeue.engine import ConnectionExecutor, Ending, LeasedJob, LimitValues
 from django_leasequeue.engine.leases.floor import ClaimCursor
 from django_leasequeue.models import Claim, FlowTurn, Member, Queue, Ready
 from django_leasequeue.words import named
-from tests.engine.flow import ack, differences, limited, names, node, start, status
-from tests.engine.helpers import (
-    NODE,
-    claim,
-    enqueue,
-    make,
-    open_transaction,
-    own_connection,
-    put,
-    run,
-    seqs,
-)
+from tests.engine import helpers
+from tests.engine.flow import NO, ack, differences, limited, names, node, start, status
+from tests.engine.helpers import NODE, claim, claim_only, give_back, make, one, open_transaction, put, run, seqs
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
 @pytest.fixture
 def listening() -> Iterator[ConnectionExecutor]:
-    with own_connection() as own:
+    with helpers.own_connection() as own:
         ((channel,),) = own.connection.execute(named("SELECT {channel.jobs}"))
         own.connection.execute(f"LISTEN {channel}")
         yield own
@@ -55,9 +45,8 @@ def waiting_jobs() -> tuple[LeasedJob, int, int]:
     """A job that runs, and the two that wait for its slot, in this queue and in another one."""
     make()
     make("other")
-    (first, second) = limited(["x", "x"])
-    (running,) = claim(10)
-    assert running.seq == first
+    first, second = limited(["x", "x"])
+    running = claim_only(first)
     (third,) = limited(["x"], queue="other")
     assert claim(10, queue="other") == []
     return running, second, third
@@ -66,14 +55,13 @@ def waiting_jobs() -> tuple[LeasedJob, int, int]:
 def check_order(listening: ConnectionExecutor, second: int, third: int) -> None:
     assert (FlowTurn.objects.count(), Ready.objects.count()) == (1, 0)
     assert heard(listening) == {"work"}
-    (job,) = claim(10)
-    assert job.seq == second
+    job = claim_only(second)
     assert (FlowTurn.objects.count(), Ready.objects.count()) == (0, 0)
     heard(listening)
     ack(job)
     assert heard(listening) == {"other"}
-    assert seqs(claim(10)) == []
-    assert seqs(claim(10, queue="other")) == [third]
+    assert claim(10) == []
+    claim_only(third, queue="other")
 
 
 @pytest.mark.parametrize("size", [1, 2])
@@ -109,10 +97,8 @@ def test_an_ack_waits_for_nobody_and_keeps_nobody_waiting() -> None:
         other.connection.execute("SELECT FROM leasequeue_limitkey FOR UPDATE")
         other.connection.execute("SELECT FROM leasequeue_member FOR UPDATE")
         ack(first)
-    (job,) = claim(10)
-    assert job.seq == second
-    ack(job)
-    assert seqs(claim(10, queue=["work", "other"])) == [third]
+    ack(claim_only(second))
+    claim_only(third, queue=["work", "other"])
     assert differences() == []
 
 
@@ -122,7 +108,7 @@ def test_an_ack_in_a_transaction_locks_no_key() -> None:
         other.run(engine.finish([Ending(first.seq, first.token)], NODE))
         run("SELECT FROM leasequeue_limitkey FOR UPDATE NOWAIT")
         other.connection.commit()
-    assert seqs(claim(10, queue=["work", "other"])) == [second]
+    claim_only(second, queue=["work", "other"])
 
 
 @contextmanager
@@ -150,7 +136,7 @@ def test_one_that_goes_back_in_the_transaction_of_an_ack_keeps_its_slot(
     assert (first.seq, second.seq) == (ended, back)
     with around():
         ack(first)
-        engine.run(engine.release([Release(back, second.token)], NODE))
+        give_back(second)
     claim(10)
     leased = {seq for row in Claim.objects.all() for seq in row.seqs}
     assert Member.objects.filter(seq__in=leased, taken=True).count() == len(leased) == 2
@@ -161,28 +147,12 @@ def test_one_that_goes_back_in_the_transaction_of_an_ack_keeps_its_slot(
 def test_one_that_is_tried_again_later_gives_its_slot_away(listening: ConnectionExecutor, fair: bool) -> None:
     make()
     first, second, third = limited(["x", "x", "x"], LimitValues("customer", concurrency=1, fair=fair))
-    (running,) = claim(10)
+    running = claim_only(first)
     heard(listening)
-    engine.run(engine.release([Release(first, running.token, delay_ms=60_000, failure=Failure("E", "no"))], NODE))
+    give_back(running, 60_000, NO)
     assert heard(listening) == {"work"}
-    (job,) = claim(10)
-    assert job.seq == second
-    ack(job)
-    assert seqs(claim(10)) == [third]
-    assert differences() == []
-
-
-def test_a_higher_limit_of_which_more_is_taken_lets_none_start() -> None:
-    make()
-    queued = limited(["x"] * 6, LimitValues("customer", concurrency=4))
-    running = claim(10)
-    assert seqs(running) == queued[:4]
-    engine.run(engine.set_limits([LimitValues("customer", concurrency=2)]))
-    for job in running[:2]:
-        ack(job)
-        assert claim(10) == []
-    ack(running[2])
-    assert seqs(claim(10)) == queued[4:5]
+    ack(claim_only(second))
+    claim_only(third)
     assert differences() == []
 
 
@@ -192,15 +162,8 @@ def test_a_busy_claimer_of_limited_jobs_takes_the_turns_of_their_ends() -> None:
     first, second = limited(["x"] * 2)
     put(20)
     cursor = ClaimCursor()
-
-    def next_one() -> LeasedJob:
-        (job,) = engine.run(engine.claim("work", NODE, 1, cursor=cursor))
-        return job
-
-    job = next_one()
-    assert job.seq == first
-    ack(job)
-    assert next_one().seq == second
+    ack(claim_only(first, 1, cursor=cursor))
+    claim_only(second, 1, cursor=cursor)
 
 
 def test_a_turn_is_taken_where_the_next_one_waits(listening: ConnectionExecutor) -> None:
@@ -210,7 +173,7 @@ def test_a_turn_is_taken_where_the_next_one_waits(listening: ConnectionExecutor)
     heard(listening)
     engine.run(engine.delete("work"))
     assert heard(listening) == {"other"}
-    assert seqs(claim(10, queue="other")) == [third]
+    claim_only(third, queue="other")
     assert not Member.objects.filter(seq=first.seq).exists()
 
 
@@ -226,7 +189,7 @@ def test_one_that_is_being_cancelled_is_looked_at_by_a_claimer() -> None:
 def test_a_queue_s_slot_wakes_a_claimer_and_who_finds_none_takes_no_lock(listening: ConnectionExecutor) -> None:
     make(concurrency=1)
     put(3)
-    (job,) = claim(1)
+    job = one()
     heard(listening)
     with open_transaction() as other:
         other.connection.execute(named("SELECT pg_advisory_xact_lock({lock.slots}, %s::int)"), [job.queue_id])
@@ -242,18 +205,17 @@ def test_claimers_at_the_same_moment_do_not_overdraw_it(by_key: bool) -> None:
     count = 120
     make("work", concurrency=0 if by_key else 3)
     make("other", concurrency=0 if by_key else 3)
-    three = LimitValues("three", concurrency=3)
+    three = engine.Limited("x", LimitValues("three", concurrency=3))
     for name in ["work", "other"]:
-        jobs = [NewJob({}, limit=engine.Limited("x", three) if by_key else None) for _ in range(count // 2)]
-        enqueue(*jobs, queue=name)
+        put(count // 2, name, limit=three if by_key else None)
     lock, done = threading.Lock(), []
     running: dict[int, str] = {}
     most = 0
 
-    def work() -> None:
+    def work(number: int) -> None:
         nonlocal most
-        node = threading.current_thread().name
-        with own_connection() as own:
+        node = f"node-{number}"
+        with helpers.own_connection() as own:
             while len(done) < count:
                 jobs = own.run(engine.claim(["work", "other"], node, 2))
                 with lock:
@@ -265,9 +227,7 @@ def test_claimers_at_the_same_moment_do_not_overdraw_it(by_key: bool) -> None:
                     own.run(engine.finish([Ending(job.seq, job.token)], node))
                     done.append(job.seq)
 
-    with ThreadPoolExecutor(6) as threads:
-        for worker in [threads.submit(work) for _ in range(6)]:
-            worker.result(300)
+    helpers.crowd(6, work)
     assert len(done) == len(set(done)) == count
     assert most <= 3
     assert differences() == []

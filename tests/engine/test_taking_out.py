@@ -1,6 +1,5 @@
 """Cancel, purge, delete: jobs that go without being done."""
 
-from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 
 import pytest
@@ -48,29 +47,21 @@ class TestCancel:
 @pytest.mark.django_db(transaction=True)
 def test_cancel_and_claim_at_once_never_both() -> None:
     make("work")
-    rounds = 60
-    with helpers.own_connection() as claimer, helpers.own_connection() as canceller, ThreadPoolExecutor(2) as threads:
-        start = Barrier(2)
-        numbers = put(rounds * 3)
+    rounds, start = 60, Barrier(2)
+    numbers, taken, gone = put(rounds * 3), list[int](), list[int]()
 
-        def claims() -> list[int]:
-            taken = []
-            for _ in range(rounds):
-                start.wait()
-                taken += [job.seq for job in claimer.run(engine.claim("work", NODE, 2))]
-            return taken
-
-        def cancels() -> list[int]:
-            gone = []
+    def work(thread: int) -> None:
+        with helpers.own_connection() as own:
             for number in range(rounds):
-                start.wait()
+                start.wait(60)
+                if thread == 0:
+                    taken.extend(seqs(own.run(engine.claim("work", NODE, 2))))
+                    continue
                 # One that the claim of this round wants, and one that it may want: in the first round one is left.
                 wanted = numbers[number * 2 + 1 : number * 2 + 3]
-                gone += [seq for seq, _ in canceller.run(engine.cancel("work", seqs=wanted))]
-            return gone
+                gone.extend(seq for seq, _ in own.run(engine.cancel("work", seqs=wanted)))
 
-        taking, going = threads.submit(claims), threads.submit(cancels)
-        taken, gone = taking.result(), going.result()
+    helpers.crowd(2, work)
     assert (bool(taken), bool(gone), set(taken) & set(gone), len(set(taken))) == (True, True, set(), len(taken))
     for number in [*taken, *gone]:
         assert kinds(number) == ["enqueued", "claimed" if number in taken else "cancelled"]

@@ -4,13 +4,13 @@ import pytest
 from django.db import transaction
 
 from django_leasequeue import engine
-from django_leasequeue.engine import Ending, LimitValues, NewJob, Node, Release
+from django_leasequeue.engine import Ending, LimitValues, NewJob, Node
 from django_leasequeue.engine.clock import Clock
 from django_leasequeue.engine.dead.action import act
 from django_leasequeue.exceptions import InvalidOption
 from django_leasequeue.models import Delayed, FlowTurn, LiveJob, Member, StoredJob, Workflow
 from tests.engine.flow import NO, ack, fail, names, node, run_all, start, states, status
-from tests.engine.helpers import NODE, claim, make, put
+from tests.engine.helpers import NODE, claim, give_back, make, put
 
 pytestmark = pytest.mark.django_db
 
@@ -46,10 +46,9 @@ class TestOrder:
         one = ("x", LimitValues("k", concurrency=1))
         start(node("a"), *[node(f"b{number}", 0, queue="other", limit=one) for number in range(3)])
         assert run_all() == [["a"]]
-        jobs = claim(10, queue="other")
-        assert len(jobs) == 1
-        ack(*jobs)
-        assert len(claim(10, queue="other")) == 1
+        for _ in range(2):
+            (job,) = claim(10, queue="other")
+            ack(job)
 
     def test_results_of_parents_are_read_in_order(self) -> None:
         start(node("a"), node("b"), node("end", 1, 0))
@@ -187,15 +186,13 @@ class TestFailure:
         assert list(settled.deadlines) == held
         ack(b)
         engine.run(engine.finish([Ending(c.seq, c.token, failure=NO)], NODE))
-        engine.run(engine.release([Release(d.seq, d.token, 0)], NODE, unstarted=True))
-        engine.run(engine.release([Release(e.seq, e.token, 60_000, NO)], NODE))
-        assert claim(10) == []
-        assert claim(10) == []
+        give_back(d, 0, unstarted=True)
+        give_back(e, 60_000, NO)
+        assert claim(10) == claim(10) == []
         assert status(uid) == ("cancelled", 1, 2, 1, 4)
         assert engine.run(engine.cancel_workflow(uid)) == 0
         clock.advance(seconds=31)  # the last one's lease is over
-        assert claim(10) == []
-        assert claim(10) == []
+        assert claim(10) == claim(10) == []
         assert status(uid) == ("cancelled", 0, 2, 1, 5)
         assert engine.run(engine.cancel_workflow(uid)) is None
         assert not LiveJob.objects.exists()
