@@ -1,7 +1,6 @@
 """Job: one model over a job's whole life, as projects query it; and the dashboard of the how-to."""
 
 import json
-import sys
 from collections.abc import Iterator
 from copy import deepcopy
 from datetime import timedelta
@@ -24,9 +23,9 @@ from django_leasequeue.models import Claim, Job, JobResult, JobStatus, Queue, St
 from django_leasequeue.tasks import chain
 from django_leasequeue.tasks.api import TaskResultStatus
 from tests.engine.helpers import NODE, claim, make, one
-from tests.support.documents import blocks
 from tests.support.rows import rows
 from tests.support.sampling import sample
+from tests.support.shop import files
 from tests.tasks import samples
 from tests.tasks.helpers import run_one
 
@@ -223,18 +222,12 @@ def test_an_admin_of_the_projects_own(life: dict[str, int], query: str, states: 
 
 @pytest.fixture
 def staff(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: Any, admin_client: Client) -> Iterator[Client]:
-    for block in blocks("how-to/dashboard.md"):
-        path = tmp_path / block.word.removeprefix("file=")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(block.text)
-    monkeypatch.syspath_prepend(tmp_path)
     templates = deepcopy(django_settings.TEMPLATES)
     templates[0]["DIRS"] = [tmp_path / "shop/templates"]
     settings.TEMPLATES, settings.ROOT_URLCONF = templates, "shop.urls"
     settings.INSTALLED_APPS = [*settings.INSTALLED_APPS, "django_filters"]
-    yield admin_client
-    for name in [name for name in sys.modules if name.partition(".")[0] == "shop"]:
-        del sys.modules[name]
+    with files("how-to/dashboard.md", tmp_path, monkeypatch):
+        yield admin_client
 
 
 @pytest.fixture
