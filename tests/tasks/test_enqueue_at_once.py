@@ -73,7 +73,7 @@ def test_they_are_stored_told_and_claimed_in_their_order(
     types = [[type(getattr(result, field.name)) for field in fields(TaskResult)] for result in (results[0], one)]
     assert types[0] == types[1]
     results[-1].refresh()
-    assert (results[-1].id, results[-1].status) == (jobs[-1].key, TaskResultStatus.READY)
+    assert (results[-1].id, results[-1].kwargs) == (jobs[-1].key, jobs[-1].data["kwargs"])
 
 
 @pytest.mark.parametrize("size", [0, 1, 100, 101, MANY])
