@@ -1,6 +1,7 @@
 """Job: one model over a job's whole life, as projects query it; and the dashboard of the how-to."""
 
 import json
+import re
 from collections.abc import Iterator
 from copy import deepcopy
 from datetime import timedelta
@@ -250,7 +251,8 @@ def test_the_page(staff: Client, jobs: dict[str, int]) -> None:
     sample()
     page = staff.get("/queues/mail/").content.decode()
     assert "<p>1 ready, 1 running, 0 delayed, 1 dead</p>" in page
-    assert 'points="600.0,0.0"' in page
+    # A busy machine draws it a moment later.
+    assert re.search(r'points="(600|599|598)\.\d,0\.0"', page)
     assert staff.get("/queues/mial/").status_code == 404
     assert Client().get("/queues/mail/").status_code == 302
 
