@@ -153,6 +153,14 @@ class TestCancel:
         with pytest.raises(TaskResultDoesNotExist):
             result.refresh()
 
+    def test_of_several_at_once(self, leasequeue: Harness) -> None:
+        tasks.trip.enqueue("sleeps")
+        tasks.decorated_trip.enqueue("sleeps")
+        drained(leasequeue)
+        assert Job.objects.all().cancel() == 2
+        drained(leasequeue)
+        assert (sorted(tasks.done), Job.objects.count()) == (["car", "decorated flight", "flight", "hotel", "mail"], 0)
+
     def test_between_two_attempts(self, leasequeue: Harness) -> None:
         tasks.trip.enqueue("wrong")
         assert drained(leasequeue) == ["failing"]
