@@ -139,7 +139,7 @@ class TestSleep:
         assert drained(leasequeue, advance=True) == ["suspended", "dead"]
 
     def test_nobody_sleeps_in_a_transaction(self, leasequeue: Harness) -> None:
-        tasks.sleeper_in_a_transaction.enqueue()
+        tasks.sleeper_in_a_transaction.using(backoff=60).enqueue()  # the queue's own may be none
         (ran,) = leasequeue.drain()
         assert ran.state == "failing"
         assert "inside of a transaction" in str(ran.error)
