@@ -1,7 +1,7 @@
 """Job: one model over a job's whole life, as projects query it; and the dashboard of the how-to."""
 
 import json
-import sys
+import re
 from collections.abc import Iterator
 from copy import deepcopy
 from datetime import timedelta
@@ -24,9 +24,9 @@ from django_leasequeue.models import Claim, Job, JobResult, JobStatus, Queue, St
 from django_leasequeue.tasks import chain
 from django_leasequeue.tasks.api import TaskResultStatus
 from tests.engine.helpers import NODE, claim, make, one
-from tests.support.documents import blocks
 from tests.support.rows import rows
 from tests.support.sampling import sample
+from tests.support.shop import files
 from tests.tasks import samples
 from tests.tasks.helpers import run_one
 
@@ -223,18 +223,12 @@ def test_an_admin_of_the_projects_own(life: dict[str, int], query: str, states: 
 
 @pytest.fixture
 def staff(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: Any, admin_client: Client) -> Iterator[Client]:
-    for block in blocks("how-to/dashboard.md"):
-        path = tmp_path / block.word.removeprefix("file=")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(block.text)
-    monkeypatch.syspath_prepend(tmp_path)
     templates = deepcopy(django_settings.TEMPLATES)
     templates[0]["DIRS"] = [tmp_path / "shop/templates"]
     settings.TEMPLATES, settings.ROOT_URLCONF = templates, "shop.urls"
     settings.INSTALLED_APPS = [*settings.INSTALLED_APPS, "django_filters"]
-    yield admin_client
-    for name in [name for name in sys.modules if name.partition(".")[0] == "shop"]:
-        del sys.modules[name]
+    with files("how-to/dashboard.md", tmp_path, monkeypatch):
+        yield admin_client
 
 
 @pytest.fixture
@@ -257,7 +251,8 @@ def test_the_page(staff: Client, jobs: dict[str, int]) -> None:
     sample()
     page = staff.get("/queues/mail/").content.decode()
     assert "<p>1 ready, 1 running, 0 delayed, 1 dead</p>" in page
-    assert 'points="600.0,0.0"' in page
+    # A busy machine draws it a moment later.
+    assert re.search(r'points="(600|599|598)\.\d,0\.0"', page)
     assert staff.get("/queues/mial/").status_code == 404
     assert Client().get("/queues/mail/").status_code == 302
 

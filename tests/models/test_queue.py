@@ -14,6 +14,7 @@ from django_leasequeue.conf.queue_options import OPTIONS
 from django_leasequeue.exceptions import InvalidOption, WrittenByEngine
 from django_leasequeue.models import Claim, Queue, QueueRank, StoredJob, TopicState
 from tests.engine.helpers import claim, one, put
+from tests.support.heard import connected
 
 pytestmark = pytest.mark.django_db
 
@@ -37,24 +38,22 @@ def test_a_queue_that_was_created_gives_its_jobs_and_names_are_taken_once_a_proj
 
 def test_options_are_changed_and_saved() -> None:
     sent: list[Any] = []
-    pre_save.connect(lambda instance, **_: sent.append(instance), sender=Queue, weak=False, dispatch_uid="t")
-    queue = Queue.objects.create(name="mail", lease_ms=5_000)
-    queue.lease_ms, queue.dead_letter = 6_000, "graveyard"
-    queue.save(update_fields=["lease_ms"])
-    assert (queue.lease_ms, queue.dead_letter) == (6_000, "graveyard")
-    assert Queue.objects.values_list("lease_ms", "dead_letter").get() == (6_000, None)
-    queue.save()
-    assert Queue.objects.values_list("lease_ms", "dead_letter").get() == (6_000, "graveyard")
-    before = queue.updated_at
-    queue.paused_at = before
-    queue.save()
-    put(1, queue="mail")
-    assert claim(1, queue="mail") == []
-    queue.paused_at = None
-    queue.save()
+    with connected(pre_save, lambda instance, **_: sent.append(instance), sender=Queue):
+        queue = Queue.objects.create(name="mail", lease_ms=5_000)
+        queue.lease_ms, queue.dead_letter = 6_000, "graveyard"
+        queue.save(update_fields=["lease_ms"])
+        assert (queue.lease_ms, queue.dead_letter) == (6_000, "graveyard")
+        assert Queue.objects.values_list("lease_ms", "dead_letter").get() == (6_000, None)
+        queue.save()
+        assert Queue.objects.values_list("lease_ms", "dead_letter").get() == (6_000, "graveyard")
+        queue.paused_at = queue.updated_at
+        queue.save()
+        put(1, queue="mail")
+        assert claim(1, queue="mail") == []
+        queue.paused_at = None
+        queue.save()
     assert len(claim(1, queue="mail")) == 1
     assert sent == [queue] * 5
-    pre_save.disconnect(sender=Queue, dispatch_uid="t")
 
 
 @pytest.mark.parametrize("values", [
@@ -102,9 +101,8 @@ def test_nothing_of_a_deleted_queue_is_left() -> None:
     put(1, queue="mail", delay_ms=60_000)
     one("mail")
     gone: list[Any] = []
-    post_delete.connect(lambda instance, **_: gone.append(instance), sender=Queue, weak=False, dispatch_uid="t")
-    assert queue.delete() == (1, {"leasequeue.Queue": 1})
-    post_delete.disconnect(sender=Queue, dispatch_uid="t")
+    with connected(post_delete, lambda instance, **_: gone.append(instance), sender=Queue):
+        assert queue.delete() == (1, {"leasequeue.Queue": 1})
     assert gone == [queue]
     assert queue.pk is None
     for model in (Queue, StoredJob, Claim, QueueRank, TopicState):

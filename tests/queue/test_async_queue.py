@@ -73,17 +73,20 @@ class TestVersion:
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.usefixtures("native")
 class TestHeartbeat:
-    async def test_beats_while_the_body_runs_and_stops_on_exit(self) -> None:
+    @pytest.mark.parametrize("buffered", [False, True])
+    async def test_beats_while_the_body_runs_and_stops_on_exit(self, buffered: bool) -> None:
         queue = jqueue()
         await queue.aenqueue(1)
-        [job] = await queue.aclaim(lease_ms=60_000)
-        async with Heartbeat(queue, job, interval=0.02) as heart:
-            await aeventually(lambda: heart.job.deadline > job.deadline + timedelta(milliseconds=100), "the beating")
-        stopped = heart.job.deadline
-        await asyncio.sleep(0.1)
-        assert heart.job.deadline == stopped
-        assert not heart.lost
-        await queue.aack(job)
+        async with BufferedQueue(queue) if buffered else nullcontext(queue) as door:
+            [job] = await door.aclaim(lease_ms=60_000)
+            async with Heartbeat(door, job, interval=0.02) as heart:
+                late = job.deadline + timedelta(milliseconds=100)
+                await aeventually(lambda: heart.job.deadline > late, "the beating")
+            stopped = heart.job.deadline
+            await asyncio.sleep(0.1)
+            assert heart.job.deadline == stopped
+            assert not heart.lost
+            await door.aack(job)
 
     async def test_a_lost_job_ends_it_silently_and_visibly(self) -> None:
         queue = jqueue()
@@ -211,15 +214,6 @@ class TestGroupCommit:
                 await call
         with pytest.raises(QueueClosed):
             buffer.enqueue(1)
-
-    async def test_a_heartbeat_through_the_buffer(self) -> None:
-        queue = jqueue()
-        await queue.aenqueue(1)
-        async with BufferedQueue(queue) as buffer:
-            [job] = await buffer.aclaim()
-            async with Heartbeat(buffer, job, interval=0.01) as heart:
-                await aeventually(lambda: heart.job.deadline > job.deadline, "the beating")
-            await buffer.aack(job)
 
     @pytest.mark.parametrize(("cause", "fails"), [
         (psycopg.errors.DeadlockDetected(), 2),  # nothing has happened

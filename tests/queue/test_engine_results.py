@@ -11,11 +11,10 @@ from django_leasequeue.engine.jobs import results
 from django_leasequeue.engine.leases import sweep
 from django_leasequeue.exceptions import InvalidOption
 from django_leasequeue.models import StoredJob
-from tests.engine.helpers import kept_waiting, open_transaction, read_result
+from tests.engine.helpers import NODE, kept_waiting, one, open_transaction, read_result
 
 pytestmark = pytest.mark.django_db
 
-NODE = "worker-1"
 BOOM = Failure("builtins.ValueError", "boom")
 
 
@@ -27,14 +26,10 @@ def put(key: str | None = "a", queue: str = "work", **fields: Any) -> engine.Enq
     return engine.run(engine.enqueue(queue, [NewJob(key=key, **fields)]))[0]
 
 
-def claim(queue: str = "work", node: str = NODE) -> engine.LeasedJob:
-    return engine.run(engine.claim(queue, node))[0]
-
-
 def held(**options: Any) -> engine.LeasedJob:
     make(**options)
     put()
-    return claim()
+    return one()
 
 
 def status(key: str = "a", queue: str = "work", inline: int | None = None) -> results.Status | None:
@@ -69,13 +64,13 @@ class TestStatus:
         clock.advance(seconds=31)
         engine.run(engine.sweep([engine.run(engine.get("work")).id]))  # type: ignore[union-attr]  # it is there
         assert state() == "queued"
-        fail(claim(), None)
+        fail(one(), None)
         assert state() == "queued"
 
     def test_a_key_stands_for_the_last_job_that_has_it(self) -> None:
         make(dedup_until="terminal")
         first = put()
-        finish(claim())
+        finish(one())
         second = put()
         found = engine.run(results.status("work", keys=["a"]))
         assert [line.seq for line in found] == [second.seq]
@@ -86,7 +81,7 @@ class TestStatus:
         make(dedup_until="claimed")
         seq = put().seq
         assert state() == "queued"
-        job = claim()
+        job = one()
         assert state() is None
         engine.run(engine.nack([seq], NODE, delay_ms=60_000))
         assert state() is None
@@ -96,18 +91,11 @@ class TestStatus:
         again = put()
         assert (again.seq != seq, state()) == (True, "queued")
 
-    def test_by_number_and_only_of_this_queue(self) -> None:
-        make()
-        make("other")
-        seq = put().seq
-        assert [line.seq for line in engine.run(results.status("work", seqs=[seq]))] == [seq]
-        assert engine.run(results.status("other", seqs=[seq], keys=["a"])) == []
-
     def test_a_large_result_stays_behind_until_it_is_asked_for(self) -> None:
         make()
         put()
         body = bytes(range(256)) * 12_000  # three slices
-        finish(claim(), result="x" * 300_000, body=body)
+        finish(one(), result="x" * 300_000, body=body)
         found = status(inline=1_000)
         assert found.left_behind
         assert (found.result_json, found.result_body, found.body_size) == (None, None, len(body))
@@ -129,14 +117,14 @@ class TestTimeToLive:
         seq = put().seq
         assert engine.run(results.update_result_ttl("work", 1_000, seq=seq)) == (seq, False)
         clock.advance(minutes=30)
-        finish(claim())
+        finish(one())
         lasts(clock, "completed", 1)
 
     @pytest.mark.parametrize("expires", [False, True], ids=["fails", "last lease expires"])
     def test_of_the_job_counts_for_its_death_as_well(self, clock: clock.Clock, expires: bool) -> None:
         make(max_deliveries=1)
         put(result_ttl_ms=1_000)
-        job = claim()
+        job = one()
         if expires:
             clock.advance(seconds=31)
             assert engine.run(engine.claim("work", NODE)) == []
@@ -148,7 +136,7 @@ class TestTimeToLive:
     def test_of_the_job_does_not_end_a_dead_letter_that_is_kept(self, clock: clock.Clock) -> None:
         make(max_deliveries=1, dead_ttl_ms=0)
         put(result_ttl_ms=1_000)
-        assert fail(claim()) == "dead"
+        assert fail(one()) == "dead"
         clock.advance(days=400)
         assert state() == "failed"
 
@@ -160,7 +148,7 @@ class TestProgress:
         assert settled.outcomes == {job.seq: Outcome.OK}
         assert status().progress == {"done": 1}  # type: ignore[union-attr]  # it is there
         fail(job)
-        again = claim()
+        again = one()
         assert again.progress == {"done": 1}
         engine.run(engine.finish([Ending(again.seq, again.token)], NODE))
         assert status().progress == {"done": 1}  # type: ignore[union-attr]  # it is there
@@ -191,13 +179,13 @@ class TestReplies:
         make(result_ttl_ms=0)
         seq = engine.run(engine.enqueue("work", [NewJob(delay_ms=1_000 if place == "delayed" else None)]))[0].seq
         if place in ("leased", "given back"):
-            job = claim()
+            job = one()
         if place == "given back":
             engine.run(engine.nack([seq], NODE))
         assert engine.run(results.join(seq, "one")) is True
         clock.advance(seconds=1)
         if place != "leased":
-            job = claim()
+            job = one()
         engine.run(engine.finish([Ending(seq, job.token, result=1)], NODE))
         (found,) = engine.run(results.status("work", seqs=[seq], inline=100))
         assert (found.state, found.result_json) == ("completed", "1"), "kept for a minute, for who waits"
@@ -214,7 +202,7 @@ class TestReplies:
     def test_a_result_that_somebody_waits_for_is_kept_for_a_minute(self, clock: clock.Clock) -> None:
         make(result_ttl_ms=0, dedup_until="terminal")
         put(reply_to="one")
-        finish(claim(), result=1)
+        finish(one(), result=1)
         lasts(clock, "completed", 60)
         with pytest.raises(InvalidOption, match="without spaces"):
             put(reply_to="a b")
@@ -226,10 +214,10 @@ class TestStale:
         put("quiet")
         put("busy")
         put("fresh")
-        quiet, busy = claim(), claim()
+        quiet, busy = one(), one()
         clock.advance(seconds=100)
         engine.run(engine.extend([busy.seq], NODE, tokens=[busy.token]))
-        claim()
+        one()
         clock.advance(seconds=20)
         assert engine.run(sweep.requeue_stale("work", 60_000)) == 1
         assert (state("quiet"), state("busy"), state("fresh")) == ("queued", "processing", "processing")

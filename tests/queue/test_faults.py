@@ -14,7 +14,6 @@ import pytest
 from pytest_django import DjangoDbBlocker
 
 from django_leasequeue import BufferedQueue, ClaimedJob, Heartbeat, Queue, twins
-from django_leasequeue.engine import LeasedJob
 from django_leasequeue.exceptions import InvalidOption, LeaseLost, StorageError
 from django_leasequeue.notify.alarms import Alarm
 from django_leasequeue.notify.replies import get_hub
@@ -23,6 +22,7 @@ from tests.support.faults import Faulty, alias, faulty
 from tests.support.temporary_server import TemporaryServer
 from tests.support.threads import ThreadResult, in_thread
 from tests.support.waiting import eventually
+from tests.worker.support import a_job
 
 _names = itertools.count(1)
 
@@ -272,9 +272,6 @@ def test_a_job_that_waited_beats_sooner(server: Faulty) -> None:
 ])  # fmt: skip
 def test_arguments_are_checked_where_they_are_given(wrong: dict[str, Any]) -> None:
     now = datetime.now(UTC)
-    values = dict.fromkeys(LeasedJob._fields)
-    row = LeasedJob(
-        **{**values, "seq": 1, "token": 2, "claimed_epoch": now.timestamp(), "deadline_epoch": now.timestamp() + 30}
-    )  # type: ignore[arg-type]  # enough for a heartbeat
+    row = a_job()._replace(claimed_epoch=now.timestamp(), deadline_epoch=now.timestamp() + 30)
     with pytest.raises(InvalidOption, match=f"^{min(wrong)} must be"):
         Heartbeat(Queue("beats", using="default"), ClaimedJob(row, "worker"), **wrong)

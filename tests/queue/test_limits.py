@@ -199,12 +199,3 @@ def test_a_lease_that_expires_in_the_transaction_of_an_ack_keeps_its_job_under_i
     running = [job.payload["id"] for job in jobs + customers.claim(10)]
     assert sorted(running) == [0, 1]
     assert not verified()
-
-
-@pytest.mark.django_db(transaction=True)
-async def test_coroutines_that_ack_and_nack_at_the_same_moment(customers: Queue) -> None:
-    async with BufferedQueue(customers) as buffered:
-        first, second = await buffered.aclaim(10)
-        await asyncio.gather(buffered.aack(first), buffered.anack(second, delay_ms=0))
-        jobs = await buffered.aclaim(10)
-    assert [job.payload["n"] for job in jobs] == [1, 2]

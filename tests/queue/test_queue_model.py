@@ -6,9 +6,8 @@ from typing import Any
 import pytest
 
 from django_leasequeue import Queue
-from django_leasequeue.exceptions import InvalidOption, JobNotFound, QueueNotFound
+from django_leasequeue.exceptions import InvalidOption, JobNotFound
 from django_leasequeue.models import JobResult
-from django_leasequeue.models import Queue as QueueRow
 
 pytestmark = pytest.mark.django_db
 
@@ -65,25 +64,6 @@ class TestTenants:
 
 
 class TestTheHandle:
-    def test_makes_its_queue_as_the_settings_declare_it_or_as_it_says(self, settings: Any) -> None:
-        codeq(lease_ms=7_000).enqueue(1)
-        codeq("other", lease_ms=7_000).claim()
-        settings.LEASEQUEUE = {"QUEUES": {"declared": {"preset": "jobqueue", "lease_ms": 9_000}}}
-        codeq("declared", lease_ms=7_000).enqueue(1)
-        for name in ("work", "other"):
-            row = QueueRow.objects.get(name=name)
-            assert (row.requeue, row.lease_ms) == ("back", 7_000)
-        row = QueueRow.objects.get(name="declared")
-        assert (row.priority_order, row.lease_ms) == ("none", 9_000)
-
-    def test_makes_nothing_where_queues_must_be_declared(self, settings: Any) -> None:
-        settings.LEASEQUEUE = {"AUTO_CREATE": False}
-        for call in (lambda: codeq().enqueue(1), lambda: codeq().claim(), lambda: codeq().make()):
-            with pytest.raises(QueueNotFound):
-                call()
-        assert codeq().create() is True
-        assert codeq().enqueue(1).status == "queued"
-
     def test_compares_by_what_it_names_and_refuses_bad_names_and_options_and_what_is_no_job(self) -> None:
         for arguments in ({"name": ""}, {"name": "a b"}, {"name": "a", "preset": "nope"}, {"name": "a", "lease": 1}):
             with pytest.raises(InvalidOption):

@@ -11,7 +11,8 @@ from typing import Any
 
 from django.db import connection
 
-from django_leasequeue.tasks import Batch, FailForGood, Limit, current, step, task
+from django_leasequeue.tasks import Batch, FailForGood, Limit, step, task
+from tests.tasks.durable_tasks import control
 
 #: Lets ``blocks`` end.
 free = threading.Event()
@@ -98,15 +99,15 @@ def a_step() -> int:
 
 @task(batch=10, batch_wait=0.2, max_attempts=1)
 def steps(batch: Batch) -> None:
-    control: Any = current()
+    job = control()
     for index, call in enumerate(batch):
         try:
             {
                 "step": a_step,
-                "sleep": lambda: control.sleep("nap", seconds=1),
-                "progress": lambda: control.set_progress(1),
-                "replace": lambda: control.replace(None),
-                "job": lambda: control.job,
+                "sleep": lambda: job.sleep("nap", seconds=1),
+                "progress": lambda: job.set_progress(1),
+                "replace": lambda: job.replace(None),
+                "job": lambda: job.job,
             }[call.args[0]]()
         except Exception as error:  # noqa: BLE001  (the test looks at it)
             batch.ok(index, str(error))

@@ -8,7 +8,8 @@ from typing import Any, NoReturn
 from asgiref.sync import sync_to_async
 from django.contrib.auth.models import Group
 
-from django_leasequeue.tasks import RetryLater, current, current_workflow, task
+from django_leasequeue.tasks import RetryLater, current_workflow, task
+from tests.tasks.durable_tasks import control
 
 #: Who asks: what is captured and restored.
 user: ContextVar[str | None] = ContextVar("user", default=None)
@@ -92,10 +93,9 @@ def write(*_: Any) -> str | None:
 
 @task(backoff=0, max_attempts=3, autoretry_for=(RetryLater,))
 def try_twice() -> list[Any]:
-    control: Any = current()
-    if control.job.deliveries == 1:
+    if control().job.deliveries == 1:
         raise RetryLater(0, f"for {user.get()}")
-    return [control.job.deliveries, user.get()]
+    return [control().job.deliveries, user.get()]
 
 
 @task(max_attempts=1)
@@ -105,22 +105,19 @@ def fail() -> None:
 
 @task
 def sleep() -> list[str | None]:
-    control: Any = current()
-    before = control.step("who", user.get)
-    control.sleep("a while", minutes=1)
+    before = control().step("who", user.get)
+    control().sleep("a while", minutes=1)
     return [before, user.get()]
 
 
 @task
 def start() -> list[Any]:
-    control: Any = current()
-    return [control.wait_for_result(control.start(each.s())) for each in (tell, atell)]
+    return [control().wait_for_result(control().start(each.s())) for each in (tell, atell)]
 
 
 @task
 def replace_it() -> Any:
-    control: Any = current()
-    control.replace(tell.s())
+    control().replace(tell.s())
 
 
 @task

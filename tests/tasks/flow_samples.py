@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from django_leasequeue import tasks
-from django_leasequeue.tasks import FailForGood, Limit, Outcome, chord, current, current_workflow, group, task
+from django_leasequeue.tasks import FailForGood, Limit, Outcome, chord, current_workflow, group, task
 from tests.tasks import django_api
+from tests.tasks.durable_tasks import control
 
 #: The environment variable with the folder of the oracle.
 FOLDER = "LEASEQUEUE_TEST_ORACLE"
@@ -134,42 +135,37 @@ def fail_once(folder: str) -> int:
 @task
 def become(call: str, *args: Any) -> int:
     note("become", 0, time.monotonic())
-    control: Any = current()
     found: Any = {"double": double, "fail": fail_for_good, "become": become, "sleep": sleeper}.get(call)
     if found is not None:
-        control.replace(found.s(*args))
+        control().replace(found.s(*args))
     if call == "chain":
-        control.replace(double.s(*args) | double.s())
+        control().replace(double.s(*args) | double.s())
     if call == "group":
-        control.replace(group(double.s(arg) for arg in args))
-    control.replace(chord([double.s(arg) for arg in args], total.s()) if call == "chord" else call)
+        control().replace(group(double.s(arg) for arg in args))
+    control().replace(chord([double.s(arg) for arg in args], total.s()) if call == "chord" else call)
     return 0
 
 
 @task
 async def abecome(value: int) -> int:
-    control: Any = current()
-    return control.replace(double.s(value))  # type: ignore[no-any-return]
+    return control().replace(double.s(value))  # type: ignore[no-any-return]
 
 
 @task
 def sleeper() -> None:
-    control: Any = current()
-    control.sleep("long", hours=1)
+    control().sleep("long", hours=1)
 
 
 @task
 def deeper(depth: int) -> int:
     if depth:
-        control: Any = current()
-        control.replace(deeper.s(depth - 1))
+        control().replace(deeper.s(depth - 1))
     return 7
 
 
 @task(atomic=True)
 def become_atomic() -> None:
-    control: Any = current()
-    control.replace(double.s(1))
+    control().replace(double.s(1))
 
 
 @task

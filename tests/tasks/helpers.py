@@ -6,7 +6,9 @@ from typing import Any
 from django_leasequeue import engine
 from django_leasequeue.engine import Ending, LeasedJob, Release
 from django_leasequeue.tasks import WorkflowResult
+from django_leasequeue.tasks.api import task_backends
 from django_leasequeue.tasks.handler import TaskHandler
+from django_leasequeue.testing import Harness
 from django_leasequeue.worker.control import GiveUp, JobControl
 
 NODE = "worker-1"
@@ -14,6 +16,12 @@ NODE = "worker-1"
 
 def claim(queue: str = "default", node: str = NODE, size: int = 1, project: str = "") -> list[LeasedJob]:
     return engine.run(engine.claim(queue, node, size, project=project))
+
+
+def leased(task: Any, *args: Any, **kwargs: Any) -> LeasedJob:
+    task.enqueue(*args, **kwargs)
+    (job,) = claim(task.queue_name)
+    return job
 
 
 def run_one(
@@ -53,6 +61,16 @@ def settle_failed(handler: TaskHandler, job: LeasedJob, error: BaseException, no
 def run_all(queue: str = "default") -> list[str]:
     """Run the jobs of a queue until none is ready; return their ends."""
     return list(iter(lambda: run_one(queue), None))
+
+
+def stored(result: Any) -> Any:
+    """Return the result as the database has it now."""
+    return task_backends[result.backend].get_result(result.id)
+
+
+def drained(leasequeue: Harness, *queues: str, **options: Any) -> list[str]:
+    """Run what is ready by the harness; return how each run ended."""
+    return [ran.state for ran in leasequeue.drain(*queues, **options)]
 
 
 def states(result: WorkflowResult[Any]) -> list[str]:

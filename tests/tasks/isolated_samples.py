@@ -11,7 +11,8 @@ from typing import Any
 
 from django.contrib.auth.models import Group
 
-from django_leasequeue.tasks import FailForGood, current, task
+from django_leasequeue.tasks import FailForGood, task
+from tests.tasks.durable_tasks import control
 
 
 @task(isolate=True)
@@ -53,9 +54,8 @@ def report(context: Any, folder: str) -> int:
 
 @task(isolate=True)
 def chatter() -> str:
-    control: Any = current()
     with ThreadPoolExecutor(4) as pool:
-        list(pool.map(control.set_progress, ["x" * 50_000] * 100))
+        list(pool.map(control().set_progress, ["x" * 50_000] * 100))
     return "done"
 
 
@@ -66,7 +66,6 @@ def write(name: str) -> int:
 
 @task(isolate=True)
 def nap() -> list[int]:
-    control: Any = current()
-    first = control.step("first", os.getpid)
-    control.sleep("short", seconds=0.01)
+    first = control().step("first", os.getpid)
+    control().sleep("short", seconds=0.01)
     return [first, os.getpid()]

@@ -15,11 +15,6 @@ from tests.tasks import batch_samples, samples
 from tests.tasks.helpers import run_one
 
 
-@pytest.fixture(autouse=True)
-def _no_runs() -> None:
-    batch_samples.runs.clear()
-
-
 def plain(batch: Any) -> None: ...
 
 

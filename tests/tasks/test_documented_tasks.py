@@ -1,7 +1,4 @@
-"""What Django's documentation says of tasks and of enqueueing them, tried on this backend through Django's own names.
-
-The table in ``docs/reference/tasks.md`` lists the sentences and these tests.
-"""
+"""What Django says of tasks and of enqueueing them, tried on this backend through Django's own names."""
 
 from collections.abc import Callable
 from dataclasses import FrozenInstanceError

@@ -1,6 +1,5 @@
 """Tasks that sleep, wait for events and other tasks, and that end in their own transaction."""
 
-import sys
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -27,17 +26,13 @@ from django_leasequeue.worker import JobControl
 from django_leasequeue.worker.durable import Suspended
 from tests.engine.flow import differences
 from tests.engine.helpers import NODE, make, one, put
-from tests.support.pages import run_page
 from tests.support.threads import ThreadResult
 from tests.support.waiting import eventually
 from tests.tasks import durable_tasks as tasks
+from tests.tasks.helpers import drained
 from tests.worker.support import working
 
 pytestmark = pytest.mark.django_db
-
-
-def states(leasequeue: Harness, **options: Any) -> list[str]:
-    return [ran.state for ran in leasequeue.drain(**options)]
 
 
 def suspending(job: LeasedJob, what: str, *args: Any, **options: Any) -> Any:
@@ -76,13 +71,13 @@ class TestSleep:
     def test_it_goes_on_at_its_time_behind_what_is_done(self, leasequeue: Harness) -> None:
         clock = leasequeue.freeze(datetime(2030, 1, 1, tzinfo=UTC))
         result = tasks.sleeper.enqueue()
-        assert states(leasequeue) == ["suspended"]
+        assert drained(leasequeue) == ["suspended"]
         job = Job.objects.get()
         assert (job.state, job.available_at) == ("delayed", datetime(2030, 1, 2, 6, tzinfo=UTC))
         clock.advance(hours=29)
-        assert states(leasequeue) == []
+        assert drained(leasequeue) == []
         clock.advance(hours=1)
-        assert (states(leasequeue), states(leasequeue, advance=True)) == (["suspended"], ["completed"])
+        assert (drained(leasequeue), drained(leasequeue, advance=True)) == (["suspended"], ["completed"])
         assert clock.now == datetime(2030, 1, 2, 6, 1, tzinfo=UTC)
         assert (result.wait(), result.attempts, Group.objects.count()) == ("before", 1, 1)
         assert not Attempt.objects.exists()
@@ -124,27 +119,27 @@ class TestSleep:
 
     def test_one_that_sleeps_may_be_woken_and_is_cancelled_like_a_delayed_one(self, leasequeue: Harness) -> None:
         tasks.swallower.enqueue()
-        assert states(leasequeue) == ["suspended"]
+        assert drained(leasequeue) == ["suspended"]
         assert Job.objects.all().run_now() == 1
-        assert states(leasequeue) == ["suspended"]  # its time has not come
-        assert (states(leasequeue, advance=True), Group.objects.count()) == (["completed"], 2)
+        assert drained(leasequeue) == ["suspended"]  # its time has not come
+        assert (drained(leasequeue, advance=True), Group.objects.count()) == (["completed"], 2)
         tasks.sleeper.enqueue()
-        states(leasequeue)
+        drained(leasequeue)
         assert Job.objects.all().cancel() == 1
-        assert states(leasequeue, advance=True) == []
+        assert drained(leasequeue, advance=True) == []
 
     def test_one_that_dies_after_its_sleep_does_not_sleep_again(self, leasequeue: Harness) -> None:
         clock = leasequeue.freeze()
         tasks.late_failure.using(max_attempts=1).enqueue()
-        assert states(leasequeue, advance=True) == ["suspended", "dead"]
+        assert drained(leasequeue, advance=True) == ["suspended", "dead"]
         Job.objects.all().retry()
         woken = clock.now
-        assert (states(leasequeue, advance=True), clock.now) == (["dead"], woken)
+        assert (drained(leasequeue, advance=True), clock.now) == (["dead"], woken)
         Job.objects.all().retry(from_step="deep")
-        assert states(leasequeue, advance=True) == ["suspended", "dead"]
+        assert drained(leasequeue, advance=True) == ["suspended", "dead"]
 
     def test_nobody_sleeps_in_a_transaction(self, leasequeue: Harness) -> None:
-        tasks.sleeper_in_a_transaction.enqueue()
+        tasks.sleeper_in_a_transaction.using(backoff=60).enqueue()  # the queue's own may be none
         (ran,) = leasequeue.drain()
         assert ran.state == "failing"
         assert "inside of a transaction" in str(ran.error)
@@ -152,12 +147,12 @@ class TestSleep:
     def test_it_holds_no_slot_and_is_a_step_of_a_workflow_that_runs(self, leasequeue: Harness) -> None:
         for name in ("a", "b"):
             tasks.limited_sleeper.enqueue(name)
-        assert (states(leasequeue), states(leasequeue, advance=True)) == (["suspended"] * 2, ["completed"] * 2)
+        assert (drained(leasequeue), drained(leasequeue, advance=True)) == (["suspended"] * 2, ["completed"] * 2)
         assert Group.objects.count() == 4
         leasequeue.freeze()
         workflow = chain(tasks.sleeper.si("x"), tasks.doubler.si(2)).enqueue()
-        assert states(leasequeue) == ["suspended"]
-        assert states(leasequeue, advance=True) == ["suspended", "completed", "completed"]
+        assert drained(leasequeue) == ["suspended"]
+        assert drained(leasequeue, advance=True) == ["suspended", "completed", "completed"]
         assert (workflow.status.completed, workflow.status.total) == (2, 2)
 
 
@@ -176,11 +171,11 @@ class TestEvents:
     def test_an_event_wakes_all_of_its_project_that_wait_for_it_or_wait_later(self, leasequeue: Harness) -> None:
         results = [tasks.waiter.enqueue("packed:42"), tasks.waiter.enqueue("packed:42")]
         other = tasks.waiter.enqueue("packed:43")
-        assert (states(leasequeue), states(leasequeue)) == (["suspended"] * 3, [])
+        assert (drained(leasequeue), drained(leasequeue)) == (["suspended"] * 3, [])
         assert emit("packed:42", project="other")
-        assert states(leasequeue) == []
+        assert drained(leasequeue) == []
         assert emit("packed:42", {"parcel": 7})
-        assert states(leasequeue) == ["completed"] * 2
+        assert drained(leasequeue) == ["completed"] * 2
         assert [result.wait() for result in results] == [{"parcel": 7}] * 2
         other.refresh()
         assert not other.is_finished
@@ -188,7 +183,7 @@ class TestEvents:
         assert not emit("packed", [2])
         assert emit("others", project="other")
         results = [tasks.waiter.enqueue("packed"), tasks.waiter.enqueue("others")]
-        assert (states(leasequeue), results[0].wait()) == (["completed", "suspended"], [1])
+        assert (drained(leasequeue), results[0].wait()) == (["completed", "suspended"], [1])
 
     def test_names_that_the_queue_itself_emits_are_refused(self, job: LeasedJob) -> None:
         with pytest.raises(InvalidOption, match=r"must not begin with '\$'"):
@@ -318,10 +313,10 @@ class TestMeetings:
 class TestOthers:
     def test_another_task_is_started_once_and_waited_for_as_a_workflow_is(self, leasequeue: Harness) -> None:
         result = tasks.parent.enqueue(4)
-        assert states(leasequeue) == ["suspended", "completed", "completed"]
+        assert drained(leasequeue) == ["suspended", "completed", "completed"]
         assert (result.wait(), tasks.doubler.jobs.count()) == (8, 1)
         good, bad = tasks.flow_parent.enqueue(1, 2), tasks.flow_parent.using(max_attempts=1).enqueue(3, -1)
-        states(leasequeue)
+        drained(leasequeue)
         bad.refresh()
         assert (good.wait(), bad.status) == ([2, 4], TaskResultStatus.FAILED)
         assert bad.errors[-1].exception_class is JobFailed
@@ -329,13 +324,13 @@ class TestOthers:
 
     def test_one_after_the_other(self, leasequeue: Harness) -> None:
         result = tasks.parent_of_two.enqueue(1, 2)
-        assert states(leasequeue) == ["suspended", "completed", "suspended", "completed", "completed"]
+        assert drained(leasequeue) == ["suspended", "completed", "suspended", "completed", "completed"]
         assert result.wait() == [2, 4]
         assert not JobStep.objects.filter(event__isnull=False).exists()
 
     def test_its_failure_is_raised_at_every_try(self, leasequeue: Harness, caplog: pytest.LogCaptureFixture) -> None:
         result = tasks.parent.using(max_attempts=2).enqueue(-1)
-        states(leasequeue, advance=True)
+        drained(leasequeue, advance=True)
         result.refresh()
         assert result.status == TaskResultStatus.FAILED
         assert [error.exception_class for error in result.errors] == [JobFailed, JobFailed]
@@ -344,10 +339,10 @@ class TestOthers:
     def test_it_keeps_its_slot_where_its_limit_says_so(self, leasequeue: Harness) -> None:
         """The other one starts when it has ended; sleeping costs no starts of the rate, whose next is in a quarter."""
         results = [tasks.keeping_sleeper.enqueue(name) for name in ("a", "b")]
-        assert states(leasequeue) == ["suspended"]
+        assert drained(leasequeue) == ["suspended"]
         assert differences() == []
         began = leasequeue.clock.now
-        assert states(leasequeue, advance=True) == ["suspended", "completed", "suspended", "suspended", "completed"]
+        assert drained(leasequeue, advance=True) == ["suspended", "completed", "suspended", "suspended", "completed"]
         assert leasequeue.clock.now - began == timedelta(minutes=15 + 2)
         assert [result.wait() for result in results] == ["a", "b"]
         assert not Member.objects.filter(taken=True).exists()
@@ -356,8 +351,8 @@ class TestOthers:
         task = tasks.keeping_sleeper.using(limit=Limit("plain", concurrency=1, while_suspended=True))
         for name in ("a", "b"):
             task.enqueue(name)
-        assert states(leasequeue) == ["suspended"]
-        assert states(leasequeue, advance=True) == ["suspended", "completed", "suspended", "suspended", "completed"]
+        assert drained(leasequeue) == ["suspended"]
+        assert drained(leasequeue, advance=True) == ["suspended", "completed", "suspended", "suspended", "completed"]
         with pytest.raises(InvalidTask, match="said by the task itself"):
             tasks.sleeper.using(limit=Limit("x", concurrency=1, while_suspended=True))
         with pytest.raises(InvalidOption, match=r"sets control\.keeps_slot"):
@@ -366,11 +361,11 @@ class TestOthers:
     def test_what_is_kept_passes_the_check_and_a_cancel_frees_a_slot(self, leasequeue: Harness) -> None:
         tasks.sleeper.enqueue()
         tasks.waiter.enqueue("e")
-        assert states(leasequeue) == ["suspended"] * 2
+        assert drained(leasequeue) == ["suspended"] * 2
         assert differences() == []
         tasks.keeping_sleeper.enqueue("a")
         second = tasks.keeping_sleeper.enqueue("b")
-        assert (states(leasequeue), states(leasequeue)) == (["suspended"], [])
+        assert (drained(leasequeue), drained(leasequeue)) == (["suspended"], [])
         Job.objects.filter(available_at__lt=HELD).cancel()
         leasequeue.advance(minutes=30)
         assert [ran.payload["args"] for ran in leasequeue.drain()] == [["b"]]
@@ -382,12 +377,12 @@ class TestOthers:
 class TestAtomicTasks:
     def test_its_rows_its_jobs_and_its_end_are_one(self, leasequeue: Harness) -> None:
         lost = tasks.booker.using(max_attempts=1).enqueue("lost", "fails")
-        assert states(leasequeue) == ["dead"]
+        assert drained(leasequeue) == ["dead"]
         lost.refresh()
         assert lost.status == TaskResultStatus.FAILED
         assert not tasks.doubler.jobs.exists()
         kept = tasks.booker.enqueue("kept")
-        assert states(leasequeue) == ["completed", "completed"]
+        assert drained(leasequeue) == ["completed", "completed"]
         assert (kept.wait(), kept.attempts, Group.objects.get().name) == ("kept", 1, "kept")
 
     def test_a_lease_that_is_lost_and_a_coroutine(self, leasequeue: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -406,9 +401,9 @@ class TestAtomicTasks:
 
 def test_code_that_changes_while_jobs_sleep(leasequeue: Harness, monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
     result = tasks.changing.enqueue()
-    assert states(leasequeue) == ["suspended"]
+    assert drained(leasequeue) == ["suspended"]
     monkeypatch.setattr(tasks, "versions", lambda: ["new", "b"])
-    assert states(leasequeue, advance=True) == ["completed"]
+    assert drained(leasequeue, advance=True) == ["completed"]
     assert result.wait() == ["NEW", "B"]
     (line,) = [record.getMessage() for record in caplog.records if "no longer knows" in record.getMessage()]
     assert line.endswith("ignores: a, b#2")
@@ -417,7 +412,7 @@ def test_code_that_changes_while_jobs_sleep(leasequeue: Harness, monkeypatch: py
 def test_each_call_of_a_decorated_function_is_a_step(leasequeue: Harness) -> None:
     results = [tasks.reader.enqueue(3), tasks.async_reader.enqueue(2)]
     leasequeue.crash_after("fetched#2")
-    assert states(leasequeue) == ["crashed", "completed", "completed"]
+    assert drained(leasequeue) == ["crashed", "completed", "completed"]
     assert [result.wait() for result in results] == [["page 0", "page 1", "page 2"], ["page 0", "page 1"]]
     assert (Group.objects.count(), JobStep.objects.filter(name__startswith="fetch#").count()) == (3, 1)
     assert async_to_sync(tasks.afetched)(7) == "page 7", "outside of a task it is a function"
@@ -430,7 +425,7 @@ def test_a_crash_behind_each_step(leasequeue: Harness, name: str) -> None:
     begin = clock.now
     tasks.sleeper.enqueue()
     leasequeue.crash_after(name)
-    went = states(leasequeue, advance=True)
+    went = drained(leasequeue, advance=True)
     assert (went.count("crashed"), went.count("suspended"), went[-1]) == (1, 2, "completed")
     assert clock.now - begin == timedelta(hours=30, minutes=1)
     assert Group.objects.count() == 1
@@ -453,10 +448,3 @@ def test_a_worker_runs_them_all() -> None:
         assert worker.state.figures.lost == 0
     assert Group.objects.get().name == "booked"
     assert not Attempt.objects.exists()
-
-
-def test_the_page_about_tasks_that_take_days(monkeypatch: pytest.MonkeyPatch, leasequeue: Harness) -> None:
-    run_page("how-to/durable-tasks.md", monkeypatch)
-    page = sys.modules["shop.test_orders"]
-    page.test_an_order_that_is_packed(leasequeue)
-    page.test_one_that_nobody_packs(leasequeue)

@@ -1,10 +1,9 @@
 """Enqueueing: what becomes of a call in the database, sync and async."""
 
 import uuid
-from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from functools import reduce
-from itertools import cycle, islice
+from itertools import islice
 from operator import or_
 from typing import Any
 
@@ -22,7 +21,7 @@ from django_leasequeue.models import EventKind, Job, JobEvent, JobState, LiveJob
 from django_leasequeue.tasks import LeaseQueueBackend, task
 from django_leasequeue.tasks import backend as backend_module
 from django_leasequeue.tasks import calls as calls_module
-from django_leasequeue.tasks.api import InvalidTask, Task, TaskResultStatus, task_backends
+from django_leasequeue.tasks.api import InvalidTask, TaskResultStatus, task_backends
 from django_leasequeue.tasks.results import new_end, new_ends
 from tests.tasks import samples
 from tests.tasks.django_api import BACKEND
@@ -54,12 +53,6 @@ class InTestCase(TestCase):
         assert (result.status, result.args, result.kwargs) == (TaskResultStatus.READY, [1], {"second": 2})
         assert result.enqueued_at == job.created_at
         assert (result.task, result.backend, result.errors, result.worker_ids) == (samples.add, "default", [], [])
-
-    def test_higher_priorities_come_first(self) -> None:
-        for priority in (-100, 3, 100, 0):
-            samples.add.using(priority=priority).enqueue(priority)
-        jobs = engine.run(engine.claim("default", "worker", 10))
-        assert [job.data["args"] for job in jobs] == [[100], [3], [0], [-100]]
 
     def test_tries_belong_to_the_job_what_using_changed_travels_with_it_and_queues_are_made(self) -> None:
         samples.fail_twice.enqueue()
@@ -113,17 +106,12 @@ def test_a_task_that_no_worker_would_find_is_refused() -> None:
     assert not StoredJob.objects.exists()
 
 
-class TestMany:
-    def test_many_calls_of_one_task(self) -> None:
-        results = samples.add.enqueue_many([(1,), (2, 3), {"first": 4, "second": 5}])
-        assert [result.args for result in results] == [[1], [2, 3], []]
-        assert [result.kwargs for result in results] == [{}, {}, {"first": 4, "second": 5}]
-        jobs = {job.key: job for job in StoredJob.objects.all()}
-        assert [jobs[result.id].data for result in results] == [
-            {"args": [1]}, {"args": [2, 3]}, {"kwargs": {"first": 4, "second": 5}},
-        ]  # fmt: skip
-        assert all(result.enqueued_at == jobs[result.id].created_at for result in results)
+def mixed(count: int) -> list[Any]:
+    """Calls of two tasks in turns."""
+    return [((samples.echo, samples.plain)[number % 2], (number,), {}) for number in range(count)]
 
+
+class TestMany:
     def test_many_calls_of_several_tasks_and_queues(self) -> None:
         calls = [
             (samples.add, (1,), {}),
@@ -136,16 +124,10 @@ class TestMany:
             ("default", "add", 0), ("other", "echo", 3), ("default", "plain", 0),
         ]  # fmt: skip
 
-    @pytest.mark.parametrize("tasks", [(samples.echo,), (samples.echo, samples.plain)], ids=["uniform", "mixed"])
-    def test_more_than_one_statement_holds_is_still_one_call_in_order(
-        self, tasks: Sequence[Task[Any, Any]], monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        assert samples.echo.enqueue_many([]) == []
+    def test_more_than_one_statement_holds_is_still_one_call_in_order(self) -> None:
         first = samples.echo.enqueue("first")
-        monkeypatch.setattr(calls_module, "MOST", 150)
         with override_settings(LEASEQUEUE={"MAX_ENQUEUE": 150}):
-            calls = ((task, (number,), {}) for number, task in zip(range(400), cycle(tasks), strict=False))
-            results = task_backends["default"].enqueue_many(calls)  # type: ignore[attr-defined]
+            results = task_backends["default"].enqueue_many(mixed(400))  # type: ignore[attr-defined]
         jobs = list(StoredJob.objects.exclude(key=first.id).order_by("seq"))
         assert [job.data["args"][0] for job in jobs] == list(range(400))
         assert [job.key for job in jobs] == [result.id for result in results]
@@ -154,14 +136,10 @@ class TestMany:
     @pytest.mark.django_db(transaction=True)
     def test_all_or_none(self, monkeypatch: pytest.MonkeyPatch) -> None:
         samples.echo.enqueue("first")
-        calls = [
-            (task, (number,), {})
-            for number, task in zip(range(400), cycle([samples.echo, samples.plain]), strict=False)
-        ]
         ends = iter([*(new_end() for _ in range(250)), *(["refused"] * 250)])
         monkeypatch.setattr(backend_module, "new_ends", lambda: ends)
         with override_settings(LEASEQUEUE={"MAX_ENQUEUE": 200}), pytest.raises(InvalidOption, match="id_end"):
-            task_backends["default"].enqueue_many(calls)  # type: ignore[attr-defined]
+            task_backends["default"].enqueue_many(mixed(400))  # type: ignore[attr-defined]
         assert StoredJob.objects.count() == 1
 
     @pytest.mark.django_db(transaction=True)

@@ -23,7 +23,6 @@ from tests.tasks.django_api import signals
 pytestmark = pytest.mark.django_db
 
 MANY = 2_300
-FIELDS = [field.name for field in fields(TaskResult)]
 backend: Any = task_backends["default"]
 
 
@@ -41,16 +40,26 @@ def one_by_one(monkeypatch: pytest.MonkeyPatch) -> list[Sequence[Any]]:
     return prepared
 
 
-def test_they_are_stored_told_and_claimed_in_their_order(one_by_one: list[Sequence[Any]]) -> None:
-    samples.echo.enqueue(0)  # makes the queue
+def each(sets: Sequence[Any]) -> list[Any]:
+    return [samples.echo.enqueue(**one) if isinstance(one, dict) else samples.echo.enqueue(*one) for one in sets]
+
+
+@pytest.mark.parametrize(("size", "enqueue"), [(MANY, samples.echo.enqueue_many), (4, each)], ids=["many", "each"])
+def test_they_are_stored_told_and_claimed_in_their_order(
+    one_by_one: list[Sequence[Any]], size: int, enqueue: Callable[[Any], Any]
+) -> None:
+    samples.echo.enqueue(0)
+    assert one_by_one == [(0,)], "it makes the queue"
     one_by_one.clear()
-    results = samples.echo.enqueue_many([*((number,) for number in range(MANY - 1)), {"value": 'back\\slash\t"'}])
-    assert not one_by_one
+    heard: list[Any] = []
+    with connected(signals.task_enqueued, lambda task_result, **_: heard.append(task_result)):
+        results = enqueue([*((number,) for number in range(size - 1)), {"value": 'back\\slash\t"'}])
+    assert (one_by_one, heard) == ([], results)
     jobs = list(StoredJob.objects.order_by("seq"))[1:]
-    assert [job.key for job in jobs] == [result.id for result in results]
-    assert [job.data for job in jobs[:-1]] == [{"args": [number]} for number in range(MANY - 1)]
+    assert [(job.key, job.rank) for job in jobs] == [(result.id, 0) for result in results]
+    assert [job.data for job in jobs[:-1]] == [{"args": [number]} for number in range(size - 1)]
     assert jobs[-1].data == {"kwargs": {"value": 'back\\slash\t"'}}
-    assert results[7].args == [7]
+    assert [result.args for result in results[:-1]] == [[number] for number in range(size - 1)]
     assert results[-1].kwargs == {"value": 'back\\slash\t"'}
     assert all(result.enqueued_at == job.created_at for result, job in zip(results, jobs, strict=True))
     assert {(result.status, result.created) for result in results} == {(TaskResultStatus.READY, True)}
@@ -59,6 +68,12 @@ def test_they_are_stored_told_and_claimed_in_their_order(one_by_one: list[Sequen
     assert all(len(event.seqs) <= 1_000 for event in LeaseEvent.objects.all())
     claimed = engine.run(engine.claim("default", "worker", 1_000))
     assert [job.seq for job in claimed[1:]] == [job.seq for job in jobs[:999]]
+    assert len({id(result.errors) for result in results} | {id(result.worker_ids) for result in results}) == 2 * size
+    one = samples.echo.enqueue(1)
+    types = [[type(getattr(result, field.name)) for field in fields(TaskResult)] for result in (results[0], one)]
+    assert types[0] == types[1]
+    results[-1].refresh()
+    assert (results[-1].id, results[-1].kwargs) == (jobs[-1].key, jobs[-1].data["kwargs"])
 
 
 @pytest.mark.parametrize("size", [0, 1, 100, 101, MANY])
@@ -72,48 +87,6 @@ def test_any_number_of_calls_returns_a_list(many: Callable[[Any], Any], size: in
     samples.echo.enqueue(0)  # makes the queue
     results = many([(number,) for number in range(size)])
     assert (type(results), len(results)) == (list, size)
-
-
-def test_the_list_has_a_result_of_its_own_for_each_call() -> None:
-    samples.echo.enqueue(0)  # makes the queue
-    results = samples.echo.enqueue_many((number,) for number in range(MANY))
-    assert [result.args for result in results] == [[number] for number in range(MANY)]
-    assert len({id(result.errors) for result in results} | {id(result.worker_ids) for result in results}) == 2 * MANY
-    one = samples.echo.enqueue(1)
-    assert {field: type(getattr(results[0], field)) for field in FIELDS} == {
-        field: type(getattr(one, field)) for field in FIELDS
-    }
-    assert [results[-1].refresh(), one.refresh()] == [None, None]
-    assert (results[-1].id, results[-1].args) == (StoredJob.objects.order_by("-seq")[1].key, [MANY - 1])
-
-
-def test_one_call(one_by_one: list[Sequence[Any]]) -> None:
-    samples.echo.enqueue("makes the queue")
-    assert one_by_one == [("makes the queue",)]
-    one_by_one.clear()
-    results = [samples.echo.enqueue(number) for number in range(3)]
-    assert not one_by_one
-    jobs = list(StoredJob.objects.order_by("seq"))[1:]
-    assert [(job.key, job.data, job.created_at, job.rank) for job in jobs] == [
-        (result.id, {"args": [number]}, result.enqueued_at, 0) for number, result in enumerate(results)
-    ]
-    assert [(result.args, result.status, result.created) for result in results] == [
-        ([number], TaskResultStatus.READY, True) for number in range(3)
-    ]
-    assert [event.seqs for event in LeaseEvent.objects.order_by("id")][1:] == [[job.seq] for job in jobs]
-    assert [job.seq for job in engine.run(engine.claim("default", "worker", 10))][1:] == [job.seq for job in jobs]
-    with pytest.raises(InvalidOption, match="data must be JSON"):
-        samples.echo.enqueue(float("inf"))
-
-
-def test_a_large_payload_and_a_queue_with_a_cap_go_the_general_way(one_by_one: list[Sequence[Any]]) -> None:
-    samples.echo.enqueue("makes the queue")
-    one_by_one.clear()
-    samples.echo.enqueue("x" * 20_000)
-    assert len(one_by_one) == 1, "a large payload has a flag"
-    QueueRow.objects.filter(name="default").update(cap_records=1)
-    samples.echo.enqueue("capped")
-    assert Ready.objects.count() == 1
 
 
 @pytest.mark.django_db(transaction=True)
@@ -134,51 +107,39 @@ def test_a_queue_with_ranks_and_a_time_to_live(one_by_one: list[Sequence[Any]]) 
     assert len(engine.run(engine.claim("default", "worker", 1_000))) == 203
 
 
-@pytest.mark.parametrize("wrong", [float("nan"), "nul\0"])
-def test_a_value_that_cannot_be_stored_adds_nothing_and_leaves_the_transaction(wrong: object) -> None:
+@pytest.mark.parametrize(("wrong", "error", "says"), [
+    ((float("nan"),), InvalidOption, "data must"), (("nul\0",), InvalidOption, "data must"),
+    ((object(),), TypeError, "must be JSON"), ((1, 2), TypeError, "too many positional arguments"),
+    (("é" * 1_000,), PayloadTooLarge, "more than 2000 bytes"),
+])  # fmt: skip
+def test_one_wrong_call_adds_nothing_and_leaves_the_transaction(
+    settings: Any, wrong: tuple[Any, ...], error: type[Exception], says: str
+) -> None:
+    settings.LEASEQUEUE = {"MAX_PAYLOAD_BYTES": 2_000}
     with transaction.atomic():
         samples.echo.enqueue("first")
-        with pytest.raises(InvalidOption, match="data must"):
-            samples.echo.enqueue_many((wrong if number == 1_900 else number,) for number in range(MANY))
+        with pytest.raises(error, match=says):
+            samples.echo.enqueue_many(wrong if number == 1_900 else (number,) for number in range(MANY))
+        with pytest.raises(error, match=says):
+            samples.echo.enqueue(*wrong)
         samples.echo.enqueue("last")
     assert [job.data["args"] for job in StoredJob.objects.order_by("seq")] == [["first"], ["last"]]
     assert Ready.objects.count() == 2
 
 
-def test_arguments_that_the_task_does_not_take_add_nothing() -> None:
-    with pytest.raises(TypeError, match="argument"):
-        samples.echo.enqueue_many([*((number,) for number in range(200)), (1, 2)])
-    with pytest.raises(TypeError, match="must be JSON"):
-        samples.echo.enqueue_many([*((number,) for number in range(200)), (object(),)])
-    assert not StoredJob.objects.exists()
-
-
 def test_large_payloads_a_missing_queue_and_one_with_a_cap(one_by_one: list[Sequence[Any]]) -> None:
     samples.echo.enqueue_many((number,) for number in range(200))
     assert len(one_by_one) == 200, "the queue was missing"
+    samples.echo.enqueue("x" * 20_000)
+    assert len(one_by_one) == 201, "a large payload has a flag"
     one_by_one.clear()
     samples.echo.enqueue_many([*((number,) for number in range(1_200)), ("x" * 20_000,)])
     assert len(one_by_one) == 1_201
-    assert Ready.objects.count() == 1_401
+    assert Ready.objects.count() == 1_402
     assert [row.flags for row in Ready.objects.order_by("seq")][-2:] == [0, JobFlag.LARGE]
     QueueRow.objects.filter(name="default").update(cap_records=1_500)
     one_by_one.clear()
     samples.echo.enqueue_many((number,) for number in range(200))
-    assert len(one_by_one) == 200
+    samples.echo.enqueue("capped")
+    assert len(one_by_one) == 201
     assert Ready.objects.count() == 1_500
-
-
-def test_a_payload_that_is_too_large_adds_nothing(settings: Any) -> None:
-    samples.echo.enqueue(0)
-    settings.LEASEQUEUE = {"MAX_PAYLOAD_BYTES": 2_000}
-    with pytest.raises(PayloadTooLarge, match="more than 2000 bytes"):
-        samples.echo.enqueue_many([*((number,) for number in range(1_200)), ("é" * 1_000,)])
-    assert StoredJob.objects.count() == 1
-
-
-def test_the_signal_is_sent_for_each() -> None:
-    heard: list[str] = []
-    samples.echo.enqueue(0)
-    with connected(signals.task_enqueued, lambda task_result, **_: heard.append(task_result.id)):
-        results = samples.echo.enqueue_many((number,) for number in range(200))
-    assert heard == [result.id for result in results]

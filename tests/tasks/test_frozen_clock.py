@@ -73,17 +73,11 @@ def test_the_database_counts_the_delay_of_a_rescheduled_task_and_of_a_retry() ->
 
 @pytest.mark.parametrize("wait", [
     lambda result: result.wait(0.3), lambda result: Queue("default").enqueue_and_wait({}, timeout=0.3),
-], ids=["wait", "enqueue_and_wait"])  # fmt: skip
+    lambda result: group(samples.add.si(1)).enqueue().wait(0.3),
+], ids=["wait", "enqueue_and_wait", "a workflow"])  # fmt: skip
 @pytest.mark.django_db(transaction=True)
 def test_a_wait_is_over_in_time(wait: Callable[[Any], Any]) -> None:
     result = samples.add.enqueue(1)
     claim()
     with pytest.raises(WaitTimeout):
         wait(result)
-
-
-@pytest.mark.django_db(transaction=True)
-def test_a_wait_for_a_workflow_is_over_in_time() -> None:
-    result = group(samples.add.si(1)).enqueue()
-    with pytest.raises(WaitTimeout):
-        result.wait(0.3)

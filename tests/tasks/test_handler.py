@@ -26,15 +26,9 @@ from django_leasequeue.worker.control import GiveUp, JobAborted, JobControl, Ret
 from django_leasequeue.worker.run import UNSTARTED, failed
 from tests.tasks import django_api, samples
 from tests.tasks.django_api import BACKEND
-from tests.tasks.helpers import NODE, claim, run_one
+from tests.tasks.helpers import NODE, claim, leased, run_one
 
 pytestmark = pytest.mark.django_db
-
-
-def leased(task: Any, *args: Any, **kwargs: Any) -> LeasedJob:
-    task.enqueue(*args, **kwargs)
-    (job,) = claim(task.queue_name)
-    return job
 
 
 def put(**fields: Any) -> LeasedJob:
@@ -240,8 +234,9 @@ ADD, FAIL = "tests.tasks.samples.add", "tests.tasks.samples.fail"
 
 
 def test_what_other_doors_wrote_does_no_harm() -> None:
-    for number, wrong in enumerate(("long", -1, None, [], {})):
-        assert TaskHandler().timeout(put(key=f"timeout-{number}", name=ADD, meta={"timeout": wrong})) == (None, None)
+    for name, *values in (("timeout", "long", -1, None, [], {}), ("deadline", "2030-01-01", -5, None, [1], 0)):
+        for number, wrong in enumerate(values):
+            assert TaskHandler().timeout(put(key=f"{name}-{number}", name=ADD, meta={name: wrong})) == (None, None)
     for number, wrong in enumerate(("never", {"kind": "odd"}, {"cmd": 1}, -5)):
         assert verdict_of(put(key=f"backoff-{number}", name=FAIL, meta={"backoff": wrong}))[1] == Retry(None)
     for number, data in enumerate(([1, 2], "text", 7, {"values": [1]}, {"args": [1], "extra": 1})):

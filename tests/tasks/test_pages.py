@@ -45,6 +45,7 @@ def of(name: str) -> pytest.MarkDecorator:
 CASES: dict[str, dict[str, list[dict[str, Any]]]] = {
     "approval": {"test_somebody_decides": [{"answer": "approve"}, {"answer": "refuse"}], "test_nobody_decides": [{}]},
     "batching": {"test_one_run_indexes_all_documents_of_a_tenant": [{}]},
+    "durable-tasks": {"test_an_order_that_is_packed": [{}], "test_one_that_nobody_packs": [{}]},
     "exactly-once": {
         "test_a_crash_moves_nothing_twice": [{"step": "move"}, {"step": "start book_interest"}, {"step": "mail"}],
         "test_half_a_move_is_none": [{}],

@@ -2,7 +2,6 @@
 
 import asyncio
 import threading
-from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -15,7 +14,6 @@ from django_leasequeue.engine.jobs.pausing import list_paused, make_due, pause_t
 from django_leasequeue.enums import JobFlag
 from django_leasequeue.exceptions import InvalidOption
 from django_leasequeue.models import Delayed, Job, JobStatus, PausedTask
-from django_leasequeue.notify import close_listeners
 from django_leasequeue.tasks.handler import TaskHandler
 from django_leasequeue.worker import starts
 from tests.support.waiting import eventually
@@ -24,12 +22,6 @@ from tests.tasks.helpers import NODE, claim
 from tests.worker.support import Threaded, burst, working
 
 ADD = samples.add.module_path
-
-
-@pytest.fixture
-def _no_listener_stays(test_dsn: str) -> Iterator[None]:
-    yield
-    close_listeners()
 
 
 def names(project: str = "") -> list[str]:
@@ -128,7 +120,7 @@ def test_a_job_that_was_put_off_loses_the_mark_when_it_is_due(clock: Clock) -> N
 
 
 @pytest.mark.slow  # a worker of its own
-@pytest.mark.usefixtures("_no_listener_stays")
+@pytest.mark.django_db(transaction=True)
 def test_jobs_of_a_paused_task_wait_beside_others() -> None:
     samples.add.enqueue_many((number,) for number in range(300))
     words = samples.echo.enqueue_many((number,) for number in range(5))
@@ -142,7 +134,7 @@ def test_jobs_of_a_paused_task_wait_beside_others() -> None:
 
 
 @pytest.mark.slow  # a worker of its own
-@pytest.mark.usefixtures("_no_listener_stays")
+@pytest.mark.django_db(transaction=True)
 def test_a_running_worker_hears_of_a_pause_and_of_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(starts, "FIRST", 300.0)  # only the resume makes it due
     with working(TaskHandler(), concurrency=1) as threaded:
@@ -160,7 +152,7 @@ def test_a_running_worker_hears_of_a_pause_and_of_its_end(monkeypatch: pytest.Mo
 
 
 @pytest.mark.slow  # a worker of its own
-@pytest.mark.usefixtures("_no_listener_stays")
+@pytest.mark.django_db(transaction=True)
 def test_jobs_claimed_ahead_do_not_start_after_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     began, goes_on = threading.Event(), threading.Event()
 

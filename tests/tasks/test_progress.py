@@ -1,8 +1,6 @@
 """A user's own task on a page: what is shown of it, to whom, and by which words."""
 
 import json
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +18,7 @@ from django_leasequeue.engine import Ending, Failure, Release
 from django_leasequeue.engine.jobs.results import Progress, progress
 from django_leasequeue.engine.rows import LeasedJob
 from testproject.demo.tasks import survey
-from tests.support.documents import blocks
+from tests.support.shop import files
 
 pytestmark = pytest.mark.django_db
 
@@ -183,32 +181,18 @@ class TestTheTag:
             tag(result=given)
 
 
-@pytest.fixture
-def _no_shop() -> Iterator[None]:
-    """Forget the page's modules: other pages have modules of these names."""
-    yield
-    for name in [name for name in sys.modules if name.partition(".")[0] == "shop"]:
-        del sys.modules[name]
-
-
-@pytest.mark.usefixtures("_no_shop")
 def test_the_how_to(settings: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, client: Client) -> None:
-    found = {block.word.removeprefix("file="): block.text for block in blocks("how-to/progress.md") if block.word}
-    for path, text in found.items():
-        file = tmp_path / (f"templates/{path}" if path.endswith(".html") else path)
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text)
-    monkeypatch.syspath_prepend(tmp_path)
     settings.LEASEQUEUE = {"TASK_MODULES": ["shop"]}
     settings.ROOT_URLCONF = "shop.urls"
-    settings.TEMPLATES = [{**settings.TEMPLATES[0], "DIRS": [tmp_path / "templates"]}]
+    settings.TEMPLATES = [{**settings.TEMPLATES[0], "DIRS": [tmp_path]}]
     client.force_login(User.objects.create_user("ann"))
-    response = client.get("/import/", follow=True)
-    (address, _), *_ = response.redirect_chain
-    assert 'aria-label="Import of orders"' in response.content.decode()
-    assert client.get(address.replace("import", "progress")).json()["words"] == "Waiting"
-    client.force_login(User.objects.create_user("bob"))
-    assert client.get(address).status_code == client.get(address.replace("import", "progress")).status_code == 404
+    with files("how-to/progress.md", tmp_path, monkeypatch):
+        response = client.get("/import/", follow=True)
+        (address, _), *_ = response.redirect_chain
+        assert 'aria-label="Import of orders"' in response.content.decode()
+        assert client.get(address.replace("import", "progress")).json()["words"] == "Waiting"
+        client.force_login(User.objects.create_user("bob"))
+        assert client.get(address).status_code == client.get(address.replace("import", "progress")).status_code == 404
 
 
 class TestTheDemoSPage:

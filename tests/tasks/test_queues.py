@@ -55,6 +55,7 @@ CALLERS: dict[str, Callable[[], object]] = {
     "bulk enqueue": lambda: engine.run(engine.enqueue("mail", [NewJob() for _ in range(500)])),
     "handle's enqueue": lambda: Queue("mail", preset="jqueue", lease_ms=7_000).enqueue(1),
     "handle's claim": lambda: Queue("mail", preset="jqueue").claim(),
+    "handle's make": lambda: Queue("mail", preset="jqueue").make(),
     "handle's create": lambda: Queue("mail", preset="jqueue").create(),
     "topic": lambda: engine.run(write("mail", [NewJob()], create={"type": "log", "lease_ms": 6_000})),
     "zaqar": lambda: engine.run(make_defined("", "mail", Definition("zaqar"))),
@@ -102,6 +103,7 @@ def test_a_backend_that_takes_any_name_says_what_is_left_open(settings: Any, fir
 
 @pytest.mark.parametrize(("first", "found"), [
     ("handle's enqueue", ("queue", "original", 7_000)), ("handle's claim", ("queue", "original", 300_000)),
+    ("handle's make", ("queue", "original", 300_000)),
     ("topic", ("log", "original", 6_000)), ("zaqar", ("queue", "original", 300_000)),
     ("dead letter", ("log", "original", 30_000)),
 ])  # fmt: skip
@@ -112,7 +114,7 @@ def test_own_options_count_for_what_nobody_declares(settings: Any, first: str, f
 
 
 @pytest.mark.parametrize("first", [
-    "enqueue", "bulk enqueue", "handle's enqueue", "handle's claim", "task", "recurring",
+    "enqueue", "bulk enqueue", "handle's enqueue", "handle's claim", "handle's make", "task", "recurring",
 ])  # fmt: skip
 def test_nothing_is_made_where_queues_must_be_declared(settings: Any, first: str) -> None:
     settle(settings, {"default": {"BACKEND": BACKEND, "QUEUES": []}}, AUTO_CREATE=False)
@@ -120,6 +122,8 @@ def test_nothing_is_made_where_queues_must_be_declared(settings: Any, first: str
         CALLERS[first]()
     CALLERS["worker"]()
     assert not QueueRow.objects.exists()
+    assert Queue("mail").create() is True
+    assert Queue("mail").enqueue(1).status == "queued"
 
 
 def test_what_is_declared_for_another_database_does_not_count(settings: Any) -> None:

@@ -12,28 +12,23 @@ from django_leasequeue.engine import Ending, NewJob
 from django_leasequeue.engine.clock import Clock
 from django_leasequeue.exceptions import InvalidOption, JobCancelled, JobFailed, WaitTimeout
 from django_leasequeue.models import LiveJob, Queue
-from django_leasequeue.notify import close_listeners
 from django_leasequeue.notify.replies import get_hub
 from django_leasequeue.tasks import Limit, TaskNotFound, chain
-from django_leasequeue.tasks.api import TaskResult, TaskResultDoesNotExist, TaskResultStatus, task_backends
+from django_leasequeue.tasks.api import TaskResultDoesNotExist, TaskResultStatus, task_backends
 from tests.support.threads import ThreadResult
 from tests.support.waiting import eventually
 from tests.tasks import samples
 from tests.tasks.django_api import BACKEND
-from tests.tasks.helpers import NODE, claim, run_one
+from tests.tasks.helpers import NODE, claim, run_one, stored
 
 pytestmark = pytest.mark.django_db
-
-
-def again(result: "TaskResult[Any]") -> "TaskResult[Any]":
-    return task_backends["default"].get_result(result.id)
 
 
 def test_a_running_task(clock: Clock) -> None:
     enqueued = samples.add.enqueue(1)
     clock.advance(seconds=5)
     claim()
-    result = again(enqueued)
+    result = stored(enqueued)
     assert result.status == TaskResultStatus.RUNNING
     assert result.started_at == result.last_attempted_at == clock.now
     assert (result.finished_at, result.worker_ids, result.attempts) == (None, ["worker-1"], 1)
@@ -43,13 +38,13 @@ def test_a_running_task(clock: Clock) -> None:
 def test_return_values_come_back(value: Any) -> None:
     enqueued = samples.echo.enqueue(value)
     run_one()
-    assert again(enqueued).return_value == value
+    assert stored(enqueued).return_value == value
 
 
 def test_a_failed_attempt_that_will_be_tried_again(clock: Clock) -> None:
     enqueued = samples.fail.enqueue("word")
     assert run_one() == "failing"
-    result = again(enqueued)
+    result = stored(enqueued)
     assert result.status == TaskResultStatus.READY
     assert (result.worker_ids, result.attempts, result.finished_at) == (["worker-1"], 1, None)
     (error,) = result.errors
@@ -62,7 +57,7 @@ def test_workers_of_attempts_that_are_forgotten_are_blank(clock: Clock) -> None:
     for number in range(23):
         run_one(node=f"worker-{number}")
         clock.advance(hours=1)
-    result = again(enqueued)
+    result = stored(enqueued)
     assert (result.status, result.attempts) == (TaskResultStatus.FAILED, 23)
     assert result.worker_ids == ["", "", "", *(f"worker-{number}" for number in range(3, 23))]
     assert len(result.errors) == 20
@@ -75,7 +70,7 @@ def test_a_dead_letter_in_a_topic_of_its_own_has_failed(clock: Clock) -> None:
     run_one("mail")
     clock.advance(minutes=1)
     assert run_one("mail") == "dead"
-    result = again(enqueued)
+    result = stored(enqueued)
     assert (result.status, result.task.queue_name) == (TaskResultStatus.FAILED, "mail")
     assert [error.exception_class for error in result.errors][:1] == [ValueError]
 
@@ -87,7 +82,7 @@ def test_a_redriven_task_is_ready_and_remembers(clock: Clock) -> None:
         clock.advance(minutes=1)
     (dead,) = Queue.objects.raw("SELECT seq AS id FROM leasequeue_job")
     engine.run(engine.redrive("default", [dead.pk]))
-    result = again(enqueued)
+    result = stored(enqueued)
     assert (result.status, result.finished_at) == (TaskResultStatus.READY, None)
     assert (len(result.errors), result.attempts) == (2, 2)
 
@@ -104,10 +99,10 @@ def test_a_result_is_forgotten_in_time(clock: Clock) -> None:
     result = samples.add.enqueue(1)
     run_one()
     clock.advance(hours=23)
-    assert again(result).is_finished
+    assert stored(result).is_finished
     clock.advance(hours=2)
     with pytest.raises(TaskResultDoesNotExist):
-        again(result)
+        stored(result)
 
 
 def test_another_projects_results_do_not_exist() -> None:
@@ -118,19 +113,13 @@ def test_another_projects_results_do_not_exist() -> None:
         assert task_backends["tenant"].get_result(result.id).backend == "tenant"
         with pytest.raises(TaskResultDoesNotExist):
             task_backends["default"].get_result(result.id)
-        assert again(old).task.queue_name == "old", "though it is not one of QUEUES any more"
+        assert stored(old).task.queue_name == "old", "though it is not one of QUEUES any more"
 
 
 def test_a_task_that_is_gone_is_said_to_be_gone() -> None:
     engine.run(engine.enqueue("default", [NewJob(key="id-1", name="tests.tasks.samples.removed")]))
     with pytest.raises(TaskNotFound, match=r"result id-1 is there, but its task is not.*has no such name"):
         task_backends["default"].get_result("id-1")
-
-
-@pytest.fixture
-def _listeners_end() -> Any:
-    yield
-    close_listeners()
 
 
 def soon(work: Callable[[], object], waiting: Callable[[], bool]) -> ThreadResult:
@@ -151,13 +140,6 @@ def test_a_cancelled_task_that_nobody_runs_is_gone() -> None:
         result.refresh()
 
 
-def test_a_task_is_cancelled_between_two_attempts() -> None:
-    first = samples.fail_twice.enqueue()
-    assert run_one() == "failing"
-    assert samples.fail_twice.get_result(first.id).cancel() is True
-    assert not LiveJob.objects.exists()
-
-
 def test_a_task_that_runs_or_has_ended_is_not_cancelled() -> None:
     result = samples.add.enqueue(1)
     claim()
@@ -169,7 +151,6 @@ def test_a_task_that_runs_or_has_ended_is_not_cancelled() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.usefixtures("_listeners_end")
 class TestWait:
     def test_it_returns_what_the_task_returned_also_in_another_queue(self) -> None:
         result = samples.add.enqueue(1, second=2)
@@ -224,7 +205,7 @@ class TestWait:
 
 
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.usefixtures("_listeners_end", "native")
+@pytest.mark.usefixtures("native")
 class TestAwait:
     async def test_it_returns_what_the_task_returned_or_is_cancelled_or_times_out(self) -> None:
         result = await samples.aecho.aenqueue("word")

@@ -13,7 +13,6 @@ from django_leasequeue.engine.clock import Clock
 from django_leasequeue.enums import EventKind, JobState
 from django_leasequeue.models import Job, JobEvent, LiveJob
 from django_leasequeue.models import Queue as QueueRow
-from django_leasequeue.notify import close_listeners
 from django_leasequeue.reaper import status
 from django_leasequeue.tasks.handler import TaskHandler
 from django_leasequeue.worker.queue_names import QueueNames
@@ -28,12 +27,6 @@ pytestmark = pytest.mark.django_db(transaction=True)
 #: A backend whose tasks may be in any queue, and whose tests' queues need no declaration.
 ANY = {"default": {"BACKEND": BACKEND, "QUEUES": [], "OPTIONS": {"preset": "django"}}}
 LISTED = {"default": {"BACKEND": BACKEND, "QUEUES": ["default", "listed"], "OPTIONS": {"preset": "django"}}}
-
-
-@pytest.fixture(autouse=True)
-def _no_listener_stays() -> Iterator[None]:
-    yield
-    close_listeners()
 
 
 @pytest.fixture
@@ -161,12 +154,6 @@ def test_beside_a_consumer_a_worker_process_takes_none_of_its_jobs(start: Start)
 class TestAlerts:
     def problems(self) -> list[str]:
         return [text for text in status.read_status("default").problems if "are ready" in text]
-
-    def test_tasks_want_a_worker_of_their_project(self) -> None:
-        engine.run(engine.create("mail", project="shop"))
-        engine.run(engine.enqueue("mail", [NewJob(name="shop.tasks.send")], project="shop"))
-        start = "Start `manage.py runworker --queues mail --project shop`."
-        assert self.problems() == [f"No worker listens to shop/mail, and tasks are ready. {start}"]
 
     def test_the_command_that_is_advised_is_one_for_a_shell(self) -> None:
         project = "it's mine; date"

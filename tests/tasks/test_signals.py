@@ -20,7 +20,7 @@ from django_leasequeue.tasks import signals as signals_module
 from django_leasequeue.tasks.api import TASKS_LOGGER, InvalidTask, TaskResultStatus, task_signals
 from tests.support.heard import connected, hearing
 from tests.tasks import samples
-from tests.tasks.helpers import claim, run_one
+from tests.tasks.helpers import claim, run_all, run_one
 
 pytestmark = pytest.mark.django_db
 
@@ -30,19 +30,17 @@ Heard = list[tuple[str, Any]]
 @pytest.fixture
 def heard() -> Iterator[Heard]:
     told: Heard = []
+    words = {getattr(task_signals, f"task_{word}"): word for word in ("enqueued", "started", "finished")}
 
-    def listen(name: str) -> Any:
-        def receive(sender: Any, task_result: Any, **_: Any) -> None:
-            assert sender is LeaseQueueBackend
-            told.append((name, task_result))
-            if name == "finished":
-                told.append(("current", sys.exc_info()[1]))
-
-        return receive
+    def receive(signal: Any, sender: Any, task_result: Any, **_: Any) -> None:
+        assert sender is LeaseQueueBackend
+        told.append((words[signal], task_result))
+        if words[signal] == "finished":
+            told.append(("current", sys.exc_info()[1]))
 
     with ExitStack() as stack:
-        for name in ("enqueued", "started", "finished"):
-            stack.enter_context(connected(getattr(task_signals, f"task_{name}"), listen(name)))
+        for signal in words:
+            stack.enter_context(connected(signal, receive))
         yield told
 
 
@@ -173,42 +171,28 @@ class Async(TestCase):
         assert told == [result, *many]
 
 
-@pytest.mark.parametrize("task", [samples.echo, samples.aecho])
-def test_the_sender_of_our_signals_is_the_task(task: Any, clock: Clock) -> None:
-    told: list[str] = []
-
-    def hear(signal: Any, sender: Any, name: str, **_: Any) -> None:
-        assert sender.module_path == name
-        told.append(name)
-
-    with ExitStack() as stack:
-        for signal in (job_signals.started, job_signals.completed):
-            stack.enter_context(connected(signal, hear, sender=task))
-        task.using(priority=2).enqueue("word")
-        samples.add.enqueue(1)
-        assert [run_one(), run_one()] == ["completed"] * 2
-    assert told == [task.module_path] * 2
-
-
-def test_a_receiver_of_a_task_hears_its_retries_and_that_it_is_dead(clock: Clock) -> None:
-    told: list[str] = []
+@pytest.mark.parametrize(("task", "words"), [
+    (samples.echo, ["started", "completed"]), (samples.aecho, ["started", "completed"]),
+    (samples.fail, ["started", "failing", "started", "failed"]),
+])  # fmt: skip
+def test_the_sender_of_our_signals_is_the_task(task: Any, words: list[str], clock: Clock) -> None:
+    told: list[tuple[str, str, str]] = []
 
     def hear(word: str) -> Any:
-        return lambda signal, **_: told.append(word)
+        return lambda sender, name, **_: told.append((word, sender.module_path, name))
 
     with ExitStack() as stack:
-        for word in ("failing", "failed"):
-            stack.enter_context(connected(getattr(job_signals, word), hear(word), sender=samples.fail))
-        samples.fail.using(max_attempts=2, backoff=0).enqueue("no")
+        for word in ("started", "completed", "failing", "failed"):
+            stack.enter_context(connected(getattr(job_signals, word), hear(word), sender=task))
+        task.using(priority=2, max_attempts=2, backoff=0).enqueue("word")
+        samples.add.enqueue(1)
         samples.fail_for_good.enqueue()
-        ends = [run_one(), run_one(), run_one()]
-    assert sorted(filter(None, ends)) == ["dead", "failed", "failing"]
-    assert told == ["failing", "failed"]
+        run_all()
+    assert told == [(word, task.module_path, task.module_path) for word in words]
 
 
 @pytest.mark.parametrize("task", [samples.calls_back, samples.acalls_back])
 def test_callbacks_of_a_task_get_its_result_when_its_end_is_stored(task: Any, clock: Clock) -> None:
-    samples.called.clear()
     done, failed = task.enqueue(""), task.enqueue("fail")
     run_one()
     run_one()

@@ -1,11 +1,9 @@
 """Tenants in schemas: a backend as of django-tenants, which sets the search path when a cursor is made."""
 
 import importlib
-import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -20,10 +18,7 @@ from django_leasequeue import Queue
 from django_leasequeue.models import StoredJob
 from django_leasequeue.tasks import chain
 from django_leasequeue.testing import Harness
-from tests.conftest import HOME
-from tests.support.documents import blocks
-from tests.support.environment import child_environment, python
-from tests.support.temporary_server import TemporaryServer
+from tests.support.shop import files
 from tests.tasks import samples
 
 PAGE = "how-to/tenants.md"
@@ -110,21 +105,6 @@ def test_so_do_workflows_and_jobs_of_a_queue(tenants: None) -> None:
     assert (keys("alpha"), len(keys("beta"))) == (set(), 3)
 
 
-@contextmanager
-def page(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The modules of the page as the package ``shop``."""
-    (folder / "shop").mkdir()
-    for block in blocks(PAGE):
-        if block.word:
-            (folder / block.word.removeprefix("file=")).write_text(block.text, encoding="utf-8")
-    monkeypatch.syspath_prepend(folder)
-    try:
-        yield
-    finally:
-        for name in [name for name in sys.modules if name.partition(".")[0] == "shop"]:
-            del sys.modules[name]
-
-
 def groups(schema: str) -> list[str]:
     with schema_context(schema):
         return list(Group.objects.values_list("name", flat=True))
@@ -138,7 +118,7 @@ def test_with_shared_queues_a_task_runs_in_the_schema_of_its_caller(
     utils.schema_context = schema_context  # type: ignore[attr-defined]  # of the simulated backend
     monkeypatch.setitem(sys.modules, "django_tenants", ModuleType("django_tenants"))
     monkeypatch.setitem(sys.modules, "django_tenants.utils", utils)
-    with page(tmp_path, monkeypatch):
+    with files(PAGE, tmp_path, monkeypatch):
         with override_settings(LEASEQUEUE=importlib.import_module("shop.tenant_settings").LEASEQUEUE):
             importlib.import_module("shop.views").welcome()
             with schema_context("public"):
@@ -147,94 +127,3 @@ def test_with_shared_queues_a_task_runs_in_the_schema_of_its_caller(
             with pytest.raises(TypeError, match="aecho is async"):
                 samples.aecho.enqueue()
     assert (groups("alpha"), groups("beta"), groups("public")) == (["of alpha"], ["of beta"], [])
-
-
-#: The rest of a project with django-tenants, beside the modules of the page.
-_PROJECT = {
-    "shop/__init__.py": "",
-    "shop/models.py": """
-from django_tenants.models import DomainMixin, TenantMixin
-
-
-class Tenant(TenantMixin): ...
-
-
-class Domain(DomainMixin): ...
-""",
-    "shop/settings.py": """
-import os
-
-import django
-from testproject.settings import DATABASES, DEFAULT_AUTO_FIELD, SECRET_KEY, TASKS, USE_TZ
-
-from shop.tenant_settings import LEASEQUEUE, SILENCED_SYSTEM_CHECKS
-
-DATABASES["default"]["ENGINE"] = "django_tenants.postgresql_backend"
-DATABASE_ROUTERS = ["django_tenants.routers.TenantSyncRouter"]
-TENANT_MODEL, TENANT_DOMAIN_MODEL = "shop.Tenant", "shop.Domain"
-SHARED_APPS = ["django_tenants", "shop", "django.contrib.contenttypes", "django.contrib.auth", "pgtrigger"]
-SHARED_APPS += ["django_tasks"] if django.VERSION < (6, 0) else []
-TENANT_APPS = ["django.contrib.contenttypes", "django.contrib.auth"]
-INSTALLED_APPS = [*SHARED_APPS, "django_leasequeue"]
-(TENANT_APPS if "OWN_QUEUES" in os.environ else SHARED_APPS).append("django_leasequeue")
-if "OWN_QUEUES" in os.environ:
-    LEASEQUEUE = {}
-    SILENCED_SYSTEM_CHECKS.append("leasequeue.E008")
-""",
-    "prepare.py": """
-import django
-
-django.setup()
-from django.core.management import call_command
-from shop.models import Tenant
-from shop.views import welcome
-
-call_command("makemigrations", "shop", verbosity=0)
-call_command("migrate_schemas", "--shared", verbosity=0)
-call_command("check")
-for schema in ("alpha", "beta"):
-    Tenant(schema_name=schema).save(verbosity=0)
-welcome()
-""",
-    "work.py": """
-from django.core.management import execute_from_command_line
-
-execute_from_command_line(["manage.py", "runworker", "--burst", "--concurrency", "2"])
-""",
-    "tell.py": """
-import django
-
-django.setup()
-from django.contrib.auth.models import Group
-from django.db import connection
-from django_leasequeue.models import Job
-from django_tenants.utils import schema_context
-
-for schema in ("alpha", "beta", "public"):
-    with schema_context(schema):
-        there = "leasequeue_queue" in connection.introspection.table_names()
-        states = list(Job.objects.order_by("pk").values_list("state", flat=True)) if there else []
-        print(schema, *Group.objects.values_list("name", flat=True), *states)
-""",
-}
-
-
-@pytest.mark.slow  # the tables of a project are made
-@pytest.mark.skipif(find_spec("django_tenants") is None, reason="django-tenants is not installed")
-@pytest.mark.parametrize(("more", "worker", "found"), [
-    ({}, "shop.settings", ["alpha of alpha", "beta of beta", "public completed completed"]),
-    ({"OWN_QUEUES": "1"}, "shop.beta_settings", ["alpha ready", "beta of beta completed", "public"]),
-], ids=["shared", "own"])  # fmt: skip
-def test_so_it_is_with_django_tenants_itself(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: dict[str, str], worker: str, found: list[str]
-) -> None:
-    with page(tmp_path, monkeypatch), TemporaryServer(HOME) as server:
-        for name, text in _PROJECT.items():
-            (tmp_path / name).write_text(text, encoding="utf-8")
-        environment = child_environment(server.url()) | more
-        environment["PYTHONPATH"] = os.pathsep.join([str(tmp_path), environment["PYTHONPATH"]])
-        for script, settings in (("prepare", "shop.settings"), ("work", worker), ("tell", "shop.settings")):
-            environment["DJANGO_SETTINGS_MODULE"] = settings
-            done = python(tmp_path / f"{script}.py", env=environment, cwd=tmp_path)
-            assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == found

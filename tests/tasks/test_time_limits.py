@@ -14,13 +14,13 @@ from django_leasequeue import engine
 from django_leasequeue.engine.clock import Clock
 from django_leasequeue.models import Job
 from django_leasequeue.tasks import DeadlineExceeded, FailForGood, chain, emit, task
-from django_leasequeue.tasks.api import InvalidTask, TaskResultStatus
+from django_leasequeue.tasks.api import TaskResultStatus
 from django_leasequeue.tasks.handler import TaskHandler
 from django_leasequeue.testing import Harness
 from django_leasequeue.worker import GiveUp, JobControl, Worker, load_options
 from django_leasequeue.worker.held import Lease
 from tests.tasks import durable_tasks, isolated_samples, samples
-from tests.tasks.helpers import NODE, claim, run_one
+from tests.tasks.helpers import NODE, claim, drained, leased, run_one
 from tests.worker.processes import error_of, work_off
 from tests.worker.support import burst
 
@@ -29,20 +29,10 @@ pytestmark = pytest.mark.django_db
 DEADLINE = "django_leasequeue.tasks.exceptions.DeadlineExceeded"
 
 
-def leased(task: Any, *args: Any) -> engine.LeasedJob:
-    task.enqueue(*args)
-    (job,) = claim(task.queue_name)
-    return job
-
-
 def last_error(result: Any) -> tuple[str, str]:
     result.refresh()
     assert result.status == TaskResultStatus.FAILED
     return result.errors[-1].exception_class_path, result.errors[-1].traceback
-
-
-def states(leasequeue: Harness, **options: Any) -> list[str]:
-    return [ran.state for ran in leasequeue.drain(**options)]
 
 
 def test_a_call_overrides_its_task_that_its_queue_and_that_all_queues() -> None:
@@ -84,25 +74,6 @@ def test_the_grace_is_the_tasks_or_the_calls_and_also_follows_a_limit_of_the_wor
     assert (with_grace.timeout, with_grace.timeout_grace) == (10.0, 5.0)
 
 
-@pytest.mark.parametrize(("options", "says"), [
-    ({"timeout_grace": -1}, "timeout_grace must be a number of seconds from 0"),
-    ({"deadline": 0}, "deadline must be more than 0 seconds"), ({"deadline": "soon"}, "deadline must be a number"),
-    ({"deadline": 1e300}, "deadline must be 0.001 to"),
-])  # fmt: skip
-def test_what_is_refused(options: dict[str, Any], says: str) -> None:
-    with pytest.raises(InvalidTask, match=says):
-        task(**options)(samples.echo.func)
-    with pytest.raises(InvalidTask, match=says):
-        samples.echo.using(**options)
-
-
-def test_what_other_doors_wrote_sets_no_deadline() -> None:
-    for wrong in ("2030-01-01", -5, None, [1], 0):
-        job = engine.NewJob(name="tests.tasks.samples.add", meta={"deadline": wrong})
-        engine.run(engine.enqueue("default", [job]))
-        assert TaskHandler().timeout(claim()[0]) == (None, None)
-
-
 def test_a_result_has_the_limits_of_its_call() -> None:
     result = samples.add.using(timeout=5, timeout_grace=2, deadline=timedelta(minutes=1)).enqueue(1)
     found: Any = samples.add.get_result(result.id).task
@@ -127,7 +98,7 @@ class TestDeadline:
     def test_nothing_starts_after_it(self, called: Any, leasequeue: Harness) -> None:
         result = called.using(deadline=timedelta(minutes=1)).enqueue(1)
         leasequeue.advance(seconds=60)
-        assert states(leasequeue) == ["failed"]
+        assert drained(leasequeue) == ["failed"]
         assert samples.calls == []
         kind, says = last_error(result)
         assert kind == DEADLINE
@@ -148,12 +119,12 @@ class TestDeadline:
         kept = [late.using(run_after=when).enqueue(1) for when in (3_600, now + timedelta(hours=1))]
         # A time that has passed gives it no less.
         kept.append(late.using(run_after=now - timedelta(hours=1)).enqueue(1))
-        assert states(leasequeue) == ["completed"]
+        assert drained(leasequeue) == ["completed"]
         leasequeue.advance(hours=1, seconds=59)
-        assert states(leasequeue) == ["completed"] * 2
+        assert drained(leasequeue) == ["completed"] * 2
         lost = [late.using(run_after=when).enqueue(1) for when in (3_600, leasequeue.clock.now + timedelta(hours=1))]
         leasequeue.advance(hours=1, seconds=61)
-        assert states(leasequeue) == ["failed"] * 2
+        assert drained(leasequeue) == ["failed"] * 2
         assert [last_error(result)[0] for result in lost] == [DEADLINE] * 2
         assert all(result.refresh() is None and result.status == TaskResultStatus.SUCCESSFUL for result in kept)
 
@@ -161,7 +132,7 @@ class TestDeadline:
     def test_a_retry_that_would_start_after_it_is_none(self, called: Any, leasequeue: Harness) -> None:
         start = leasequeue.clock.now
         result = called.using(deadline=60, max_attempts=5).enqueue()
-        assert states(leasequeue, advance=True) == ["failing", "failed"]
+        assert drained(leasequeue, advance=True) == ["failing", "failed"]
         assert leasequeue.clock.now == start + timedelta(seconds=40), "at once"
         kind, says = last_error(result)
         assert kind == DEADLINE
@@ -176,13 +147,13 @@ class TestDeadline:
         engine.run(engine.create("at-once", preset="django", backoff="none", max_deliveries=3))
         limited = called.using(deadline=60)
         result, tried = [limited.using(queue_name=name).enqueue() for name in ("linear", "at-once")]
-        assert states(leasequeue, advance=True) == ["failing", "failing", "dead", "failing", "failed"]
+        assert drained(leasequeue, advance=True) == ["failing", "failing", "dead", "failing", "failed"]
         assert last_error(result)[0] == DEADLINE
         assert last_error(tried)[0] == "builtins.ValueError", "its last attempt was before the deadline"
 
     def test_the_delay_that_a_task_asks_for_counts(self, leasequeue: Harness) -> None:
         results = [samples.retry_later.using(deadline=60, max_attempts=3).enqueue(delay) for delay in (59, 61)]
-        assert states(leasequeue) == ["failing", "failed"]
+        assert drained(leasequeue) == ["failing", "failed"]
         assert last_error(results[1])[0] == DEADLINE
 
     def test_a_task_that_sleeps_or_waits_ends_at_it(self, leasequeue: Harness) -> None:
@@ -190,9 +161,9 @@ class TestDeadline:
         asleep = durable_tasks.sleeper.using(deadline=timedelta(hours=1)).enqueue()
         waits = durable_tasks.waiter.using(deadline=timedelta(hours=1)).enqueue("never")
         heard = durable_tasks.waiter.using(deadline=timedelta(hours=1)).enqueue("heard")
-        assert states(leasequeue) == ["suspended"] * 3
+        assert drained(leasequeue) == ["suspended"] * 3
         emit("heard", 1)
-        assert states(leasequeue, advance=True) == ["completed", "failed", "failed"]
+        assert drained(leasequeue, advance=True) == ["completed", "failed", "failed"]
         assert timedelta(hours=1) <= leasequeue.clock.now - start < timedelta(hours=1, seconds=1)
         assert [last_error(result)[0] for result in (asleep, waits)] == [DEADLINE] * 2
         heard.refresh()
@@ -210,7 +181,7 @@ class TestDeadline:
         start = leasequeue.clock.now
         first = samples.add.using(run_after=timedelta(hours=1)).s(1, 2)
         result: Any = chain(first, samples.fail.using(deadline=60, backoff=40).si()).enqueue()
-        assert states(leasequeue, advance=True) == ["completed", "failing", "failed"]
+        assert drained(leasequeue, advance=True) == ["completed", "failing", "failed"]
         assert leasequeue.clock.now == start + timedelta(hours=1, seconds=40)
         assert last_error(samples.fail.get_result(result.members()[1].id))[0] == DEADLINE
 
@@ -219,8 +190,8 @@ class TestDeadline:
         result = debounced.enqueue(1)
         for _ in range(3):
             leasequeue.advance(seconds=40)
-            assert (states(leasequeue), debounced.enqueue(1).id) == ([], result.id)
-        assert states(leasequeue, advance=True) == ["completed"]
+            assert (drained(leasequeue), debounced.enqueue(1).id) == ([], result.id)
+        assert drained(leasequeue, advance=True) == ["completed"]
 
 
 @pytest.mark.slow  # it waits for timeouts

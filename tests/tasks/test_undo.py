@@ -19,48 +19,38 @@ from django_leasequeue.worker import JobControl
 from django_leasequeue.worker import undo as undo_calls
 from django_leasequeue.worker.steps import JobSteps
 from tests.engine.helpers import NODE, make, one, put
+from tests.support.heard import connected
 from tests.support.threads import ThreadResult
 from tests.support.waiting import eventually
 from tests.tasks import undo_tasks as tasks
-from tests.tasks.undoing import booked, nothing_undone, states  # noqa: F401  (a fixture)
+from tests.tasks.helpers import drained
 from tests.worker.support import working
 
-pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("nothing_undone")]
+pytestmark = pytest.mark.django_db
 
 
 class TestFailure:
-    def test_steps_are_undone_in_reverse_order_and_the_task_fails_with_its_own_error(self, leasequeue: Harness) -> None:
-        result = tasks.trip.enqueue()
-        assert states(leasequeue) == ["failing", "failed"]
-        assert (tasks.done, booked()) == (["mail", "car", "hotel", "flight"], ["look"])
+    @pytest.mark.parametrize(("how", "ends", "errors"), [
+        ("for good", ["failing", "failed"], ["FailForGood"]),
+        ("wrong", ["failing", "failing", "dead"], ["ValueError", "ValueError"]),
+    ])  # fmt: skip
+    def test_steps_are_undone_in_reverse_order_and_its_failure_is_noted_once(
+        self, leasequeue: Harness, how: str, ends: list[str], errors: list[str]
+    ) -> None:
+        told: list[Any] = []
+        with connected(task_signals.task_finished, lambda task_result, **_: told.append(task_result)):
+            result = tasks.trip.enqueue(how)
+            assert drained(leasequeue, advance=True) == ends
+        assert tasks.found() == tasks.UNDONE
         result.refresh()
         assert result.status is TaskResultStatus.FAILED
-        assert result.errors[-1].exception_class_path.endswith("FailForGood")
-
-    @pytest.mark.parametrize(
-        ("how", "errors"), [("for good", ["FailForGood"]), ("wrong", ["ValueError", "ValueError"])]
-    )
-    def test_its_failure_is_noted_once(self, leasequeue: Harness, how: str, errors: list[str]) -> None:
-        told: list[Any] = []
-
-        def hear(task_result: Any, **_: Any) -> None:
-            told.append(task_result)
-
-        task_signals.task_finished.connect(hear)
-        try:
-            result = tasks.trip.enqueue(how)
-            states(leasequeue, advance=True)
-        finally:
-            task_signals.task_finished.disconnect(hear)
-        result.refresh()
         for found in (*told, result):
             assert [error.exception_class_path.rpartition(".")[2] for error in found.errors] == errors
         assert len(told) == 1
 
     def test_one_that_used_up_its_attempts_is_a_dead_letter_when_they_are_undone(self, leasequeue: Harness) -> None:
         tasks.trip.enqueue("wrong")
-        assert states(leasequeue, advance=True) == ["failing", "failing", "dead"]
-        assert (tasks.done, booked()) == (["mail", "car", "hotel", "flight"], ["look"])
+        drained(leasequeue, advance=True)
         job = Job.objects.get()
         assert (job.state, job.error_type, job.error) == ("dead", "builtins.ValueError", "wrong")
         names = list(JobStep.objects.order_by("number").values_list("name", flat=True))
@@ -68,63 +58,58 @@ class TestFailure:
 
     def test_a_retried_dead_letter_begins_anew_from_the_first_undone_step(self, leasequeue: Harness) -> None:
         tasks.trip.enqueue("wrong")
-        states(leasequeue, advance=True)
+        drained(leasequeue, advance=True)
         Group.objects.filter(name="look").delete()
         for _ in range(2):
             tasks.done.clear()
             Job.objects.all().retry()
-            assert states(leasequeue, advance=True) == ["failing", "failing", "dead"]
-            assert (tasks.done, booked()) == (["mail", "car", "hotel", "flight"], [])
+            assert drained(leasequeue, advance=True) == ["failing", "failing", "dead"]
+            assert tasks.found() == (["mail", "car", "hotel", "flight"], [])
         assert Job.objects.get().max_deliveries is not None
 
     def test_a_retry_from_a_step_and_a_dead_letter_of_another_queue_begin_anew(self, leasequeue: Harness) -> None:
         make("trips", dead_letter="graves", exhaust_at="release")
         tasks.trip.using(queue_name="trips").enqueue("wrong")
-        states(leasequeue, advance=True)
+        drained(leasequeue, advance=True)
         for step in (None, "flight"):
             tasks.done.clear()
             (letter,) = Record.objects.filter(queue__name="graves").values_list("seq", flat=True)
             (back,) = engine.run(engine.redrive("graves", [letter], to="trips", from_step=step))
             assert back.state == "ready"
-            assert states(leasequeue, advance=True) == ["failing", "failing", "dead"]
-            assert (tasks.done, booked()) == (["mail", "car", "hotel", "flight"], ["look"])
+            assert drained(leasequeue, advance=True) == ["failing", "failing", "dead"]
+            assert tasks.found() == tasks.UNDONE
 
     def test_a_completed_task_undoes_nothing(self, leasequeue: Harness) -> None:
         tasks.trip.enqueue("")
-        assert states(leasequeue) == ["completed"]
-        assert (tasks.done, booked()) == (["mail"], ["car", "flight", "hotel", "look"])
-
-    def test_a_task_that_will_be_tried_again_undoes_nothing(self, leasequeue: Harness) -> None:
-        tasks.trip.enqueue("wrong")
-        assert states(leasequeue) == ["failing"]
-        assert tasks.done == ["mail"]
+        assert drained(leasequeue) == ["completed"]
+        assert tasks.found() == (["mail"], ["car", "flight", "hotel", "look"])
 
     def test_of_coroutines(self, leasequeue: Harness) -> None:
         tasks.async_trip.enqueue()
-        assert states(leasequeue) == ["failing", "failed"]
-        assert (tasks.done, booked()) == (["hotel", "coroutine"], ["coroutine"])
+        assert drained(leasequeue) == ["failing", "failed"]
+        assert tasks.found() == (["hotel", "coroutine"], ["coroutine"])
 
     def test_of_a_decorated_step_and_of_a_result_that_is_no_json(self, leasequeue: Harness) -> None:
         tasks.decorated_trip.enqueue()
         tasks.unserializable_trip.enqueue()
-        assert sorted(states(leasequeue)) == ["dead", "failed", "failing", "failing"]
-        assert (sorted(tasks.done), booked()) == (["decorated flight", "flight"], [])
+        assert sorted(drained(leasequeue)) == ["dead", "failed", "failing", "failing"]
+        assert (sorted(tasks.done), tasks.booked()) == (["decorated flight", "flight"], [])
 
 
 class TestCrash:
     @pytest.mark.parametrize("step", ["$undo car", "$undo hotel", "$undo flight"])
     def test_in_the_middle_of_undoing_goes_on_behind_what_is_undone(self, leasequeue: Harness, step: str) -> None:
         tasks.trip.enqueue("wrong")
-        states(leasequeue)
+        drained(leasequeue)
         leasequeue.crash_after(step)
-        assert states(leasequeue, advance=True) == ["failing", "crashed", "dead"]
-        assert (tasks.done, booked()) == (["mail", "car", "hotel", "flight"], ["look"])
+        assert drained(leasequeue, advance=True) == ["failing", "crashed", "dead"]
+        assert tasks.found() == tasks.UNDONE
 
     def test_in_the_only_attempt_undoes_what_is_recorded(self, leasequeue: Harness) -> None:
         tasks.trip.using(max_attempts=1).enqueue("")
         leasequeue.crash_after("hotel")
-        assert states(leasequeue) == ["crashed", "dead"]
-        assert (tasks.done, booked()) == (["hotel", "flight"], ["look"])
+        assert drained(leasequeue) == ["crashed", "dead"]
+        assert tasks.found() == (["hotel", "flight"], ["look"])
         assert Job.objects.get().error_type == "MAX_ATTEMPTS"
 
 
@@ -133,18 +118,18 @@ class TestFailingUndo:
         clock = leasequeue.freeze()
         tasks.trip.enqueue()
         tasks.broken.add("hotel")
-        assert states(leasequeue) == ["failing", "failing"]
+        assert drained(leasequeue) == ["failing", "failing"]
         assert tasks.done == ["mail", "car"]
         tasks.broken.clear()
-        assert states(leasequeue) == []
+        assert drained(leasequeue) == []
         clock.advance(seconds=60)
-        assert states(leasequeue) == ["failed"]
-        assert (tasks.done, booked()) == (["mail", "car", "hotel", "flight"], ["look"])
+        assert drained(leasequeue) == ["failed"]
+        assert tasks.found() == tasks.UNDONE
 
     def test_one_that_never_succeeds_is_a_dead_letter_whose_retry_goes_on_undoing(self, leasequeue: Harness) -> None:
         tasks.trip.enqueue()
         tasks.broken.add("car")
-        ended = states(leasequeue, advance=True)
+        ended = drained(leasequeue, advance=True)
         assert ended == ["failing"] * 11 + ["dead"]
         job = Job.objects.get()
         assert job.error_type == "builtins.ConnectionError"
@@ -152,37 +137,37 @@ class TestFailingUndo:
         assert Attempt.objects.filter(seq=job.seq, error_type__endswith="FailForGood").exists()
         tasks.broken.clear()
         Job.objects.all().retry()
-        assert states(leasequeue) == ["failed"]
-        assert (tasks.done, booked()) == (["mail", "car", "hotel", "flight"], ["look"])
+        assert drained(leasequeue) == ["failed"]
+        assert tasks.found() == tasks.UNDONE
 
 
 class TestCancel:
     def test_of_a_sleeping_task_undoes_at_once_and_then_the_job_is_gone(self, leasequeue: Harness) -> None:
         result = tasks.trip.enqueue("sleeps")
-        assert states(leasequeue) == ["suspended"]
+        assert drained(leasequeue) == ["suspended"]
         assert result.cancel()
         assert not result.cancel(), "it is being cancelled already"
-        states(leasequeue)
-        assert (tasks.done, booked()) == (["mail", "car", "hotel", "flight"], ["look"])
+        drained(leasequeue)
+        assert tasks.found() == tasks.UNDONE
         assert not Job.objects.exists()
         with pytest.raises(TaskResultDoesNotExist):
             result.refresh()
 
-    def test_by_its_number(self, leasequeue: Harness) -> None:
+    def test_of_several_at_once(self, leasequeue: Harness) -> None:
         tasks.trip.enqueue("sleeps")
         tasks.decorated_trip.enqueue("sleeps")
-        states(leasequeue)
+        drained(leasequeue)
         assert Job.objects.all().cancel() == 2
-        states(leasequeue)
+        drained(leasequeue)
         assert (sorted(tasks.done), Job.objects.count()) == (["car", "decorated flight", "flight", "hotel", "mail"], 0)
 
     def test_between_two_attempts(self, leasequeue: Harness) -> None:
         tasks.trip.enqueue("wrong")
-        assert states(leasequeue) == ["failing"]
+        assert drained(leasequeue) == ["failing"]
         assert Job.objects.all().cancel() == 1
         leasequeue.crash_after("$undo hotel")
-        assert states(leasequeue)[0] == "crashed"
-        assert (tasks.done, booked()) == (["mail", "car", "hotel", "flight"], ["look"])
+        assert drained(leasequeue)[0] == "crashed"
+        assert tasks.found() == tasks.UNDONE
         assert not Job.objects.exists()
 
     def test_of_one_that_has_not_recorded_a_step_to_undo_removes_it(self, leasequeue: Harness) -> None:
@@ -198,9 +183,9 @@ class TestCancel:
 
         monkeypatch.setattr(tasks, "fail", cancel)
         tasks.trip.enqueue("")
-        states(leasequeue)
+        drained(leasequeue)
         assert answers == [0, 1]
-        assert (tasks.done, booked()) == (["mail", "car", "hotel", "flight"], ["look"])
+        assert tasks.found() == tasks.UNDONE
         assert not Job.objects.exists()
 
     def test_of_one_that_is_undoing_changes_nothing(self, leasequeue: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -212,8 +197,8 @@ class TestCancel:
 
         monkeypatch.setattr(undo_calls, "_call", cancelled_meanwhile)
         result = tasks.trip.enqueue("for good")
-        assert states(leasequeue) == ["failing", "failed"], "its lease was not taken"
-        assert (tasks.done, booked()) == (["mail", "car", "hotel", "flight"], ["look"])
+        assert drained(leasequeue) == ["failing", "failed"], "its lease was not taken"
+        assert tasks.found() == tasks.UNDONE
         assert answers == [0, False] * 3
 
 
@@ -227,7 +212,7 @@ def _control() -> JobControl:
 
 def test_the_job_s_page_says_what_is_undone(leasequeue: Harness, admin_client: Client) -> None:
     tasks.trip.using(max_attempts=1).enqueue("wrong")
-    states(leasequeue)
+    drained(leasequeue)
     page = admin_client.get(f"/admin/leasequeue/job/{Job.objects.get().pk}/change/").content.decode()
     assert "undo of hotel" in page
     assert "undone by tests.tasks.undo_tasks.unbook atomic" in page
@@ -262,7 +247,7 @@ def test_workers_undo_what_threads_coroutines_and_processes_have_done() -> None:
             with pytest.raises(JobFailed):
                 result.wait(timeout=120)
         eventually(lambda: not Job.objects.filter(state__in=["ready", "leased", "delayed"]).exists())
-    assert booked() == ["coroutine"]
+    assert tasks.booked() == ["coroutine"]
     assert [result.attempts for result in made] == [2, 2, 2]
 
 
@@ -273,15 +258,15 @@ def test_a_cancel_that_found_no_steps_leaves_a_job_that_has_some_by_now(leaseque
     def run_before_the_removal(execute: Any, sql: Any, params: Any, many: bool, context: Any) -> Any:
         if "DELETE FROM leasequeue_delayed d" in str(sql) and not met:
             met.append("the job runs")
-            met.extend(states(leasequeue))
+            met.extend(drained(leasequeue))
         return execute(sql, params, many, context)
 
     with connection.execute_wrapper(run_before_the_removal):
         assert result.cancel() is False
     assert (met, tasks.done) == (["the job runs", "suspended"], ["mail"])
     assert result.cancel()
-    states(leasequeue)
-    assert (tasks.done, booked()) == (["mail", "car", "hotel", "flight"], ["look"])
+    drained(leasequeue)
+    assert tasks.found() == tasks.UNDONE
 
 
 @pytest.mark.slow
@@ -305,7 +290,7 @@ def test_a_cancel_waits_for_the_first_step_while_it_is_committed(monkeypatch: py
             goes_on.set()
             assert cancel.value() is True
         eventually(lambda: not Job.objects.exists())
-    assert (tasks.done, booked()) == (["slow"], [])
+    assert tasks.found() == (["slow"], [])
 
 
 def _waits_for_a_lock() -> bool:
@@ -338,8 +323,8 @@ class TestRefused:
 class TestDeadline:
     def test_a_task_that_cannot_try_again_in_time_undoes_its_steps(self, leasequeue: Harness) -> None:
         result = tasks.trip.using(deadline=30).enqueue("wrong")  # its backoff is a minute
-        assert states(leasequeue) == ["failing", "failed"]
-        assert (tasks.done, booked()) == (["mail", "car", "hotel", "flight"], ["look"])
+        assert drained(leasequeue) == ["failing", "failed"]
+        assert tasks.found() == tasks.UNDONE
         result.refresh()
         assert result.errors[-1].exception_class_path.endswith("DeadlineExceeded")
 
@@ -347,20 +332,20 @@ class TestDeadline:
         leasequeue.freeze()
         tasks.broken.add("hotel")
         result = tasks.trip.using(deadline=30).enqueue("for good")
-        assert states(leasequeue) == ["failing", "failing"]
+        assert drained(leasequeue) == ["failing", "failing"]
         leasequeue.advance(minutes=2)
         tasks.broken.clear()
-        assert states(leasequeue) == ["failed"]
-        assert (tasks.done, booked()) == (["mail", "car", "hotel", "flight"], ["look"])
+        assert drained(leasequeue) == ["failed"]
+        assert tasks.found() == tasks.UNDONE
         result.refresh()
         assert result.errors[-1].exception_class_path.endswith("FailForGood")
 
     def test_one_whose_deadline_passes_while_it_waits_undoes_its_steps(self, leasequeue: Harness) -> None:
         leasequeue.freeze()
         result = tasks.trip.using(deadline=3_600).enqueue("sleeps")
-        assert states(leasequeue) == ["suspended"]
+        assert drained(leasequeue) == ["suspended"]
         leasequeue.advance(days=2)
-        assert states(leasequeue) == ["failing", "failed"]
-        assert (tasks.done, booked()) == (["mail", "car", "hotel", "flight"], ["look"])
+        assert drained(leasequeue) == ["failing", "failed"]
+        assert tasks.found() == tasks.UNDONE
         result.refresh()
         assert result.errors[-1].exception_class_path.endswith("DeadlineExceeded")

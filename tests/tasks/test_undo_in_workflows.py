@@ -12,18 +12,15 @@ from django_leasequeue.tasks.handler import TaskHandler
 from django_leasequeue.testing import Harness
 from tests.support.waiting import eventually
 from tests.tasks import undo_tasks as tasks
-from tests.tasks.helpers import run_one
-from tests.tasks.undoing import booked, nothing_undone, states  # noqa: F401  (a fixture)
+from tests.tasks.helpers import drained, run_one
 from tests.worker.support import working
 
-pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("nothing_undone")]
-
-UNDONE = ["car", "hotel", "flight"]
+pytestmark = pytest.mark.django_db
 
 
 def undone(result: Any) -> None:
     """Check that all is as after the cancel of the only job that had begun, and the workflow has ended."""
-    assert (tasks.done, booked()) == (["mail", *UNDONE], ["look"])
+    assert tasks.found() == tasks.UNDONE
     assert not StoredJob.objects.exists()
     status = result.status
     assert (status.label, status.open, status.cancelled) == ("cancelled", 0, status.total)
@@ -33,10 +30,10 @@ class TestWaiting:
     @pytest.mark.parametrize(("how", "state"), [("wrong", "failing"), ("sleeps", "suspended")])
     def test_for_its_retry_or_its_time(self, leasequeue: Harness, how: str, state: str) -> None:
         result = chain(tasks.trip.s(how), tasks.decorated_trip.si()).enqueue()
-        assert states(leasequeue) == [state]
+        assert drained(leasequeue) == [state]
         assert result.cancel() == 2
-        assert (result.cancel(), booked()) == (0, ["car", "flight", "hotel", "look"])
-        states(leasequeue)
+        assert (result.cancel(), tasks.booked()) == (0, ["car", "flight", "hotel", "look"])
+        drained(leasequeue)
         undone(result)
 
     def test_in_ready(self, leasequeue: Harness) -> None:
@@ -44,32 +41,32 @@ class TestWaiting:
         assert run_one() == "failing"
         assert Job.objects.get().state == "ready"
         assert result.cancel() == 1
-        states(leasequeue)
+        drained(leasequeue)
         undone(result)
 
     def test_one_without_a_step_goes_at_once(self, leasequeue: Harness) -> None:
         result = group([tasks.trip.s("sleeps"), tasks.trip.s("sleeps")]).enqueue()
         assert (result.cancel(), StoredJob.objects.count()) == (2, 0)
-        assert (states(leasequeue), tasks.done, result.status.open) == ([], [], 0)
+        assert (drained(leasequeue), tasks.done, result.status.open) == ([], [], 0)
 
     def test_a_crash_or_an_error_in_the_middle_of_undoing(self, leasequeue: Harness) -> None:
         result = group([tasks.trip.s("wrong")]).enqueue()
-        states(leasequeue)
+        drained(leasequeue)
         tasks.broken.add("flight")
         assert result.cancel() == 1
         leasequeue.crash_after("$undo hotel")
-        assert states(leasequeue) == ["crashed", "failing"]
+        assert drained(leasequeue) == ["crashed", "failing"]
         assert tasks.done == ["mail", "car", "hotel"]
         tasks.broken.clear()
-        states(leasequeue, advance=True)
+        drained(leasequeue, advance=True)
         undone(result)
 
     def test_what_undoes_after_a_failure_goes_on_and_fails(self, leasequeue: Harness) -> None:
         result = group([tasks.trip.s("for good")]).enqueue()
         assert run_one() == "failing"
         assert result.cancel() == 0
-        assert states(leasequeue) == ["failed"]
-        assert (tasks.done, booked()) == (["mail", *UNDONE], ["look"])
+        assert drained(leasequeue) == ["failed"]
+        assert tasks.found() == tasks.UNDONE
         assert (result.status.label, result.status.failed, result.status.open) == ("cancelled", 1, 0)
 
 
@@ -88,14 +85,10 @@ class TestRunning:
 
         return enqueue
 
-    def test_one_that_heeds(self, leasequeue: Harness, cancelled: Any) -> None:
-        result = cancelled(lambda: tasks.control().raise_if_aborted())
-        states(leasequeue)
-        undone(result)
-
-    def test_one_that_fails_and_would_be_tried_again(self, leasequeue: Harness, cancelled: Any) -> None:
-        result = cancelled(lambda: {}["missing"])
-        states(leasequeue)
+    @pytest.mark.parametrize("heed", [lambda: tasks.control().raise_if_aborted(), lambda: {}["would be tried again"]])
+    def test_one_that_heeds_or_fails(self, leasequeue: Harness, cancelled: Any, heed: Any) -> None:
+        result = cancelled(heed)
+        drained(leasequeue)
         undone(result)
 
     def test_one_that_fails_for_good_undoes_and_has_failed(self, leasequeue: Harness, cancelled: Any) -> None:
@@ -103,13 +96,13 @@ class TestRunning:
             raise FailForGood("no")
 
         result = cancelled(fail)
-        assert states(leasequeue) == ["failing", "failed"]
-        assert (tasks.done, booked()) == (["mail", *UNDONE], ["look"])
+        assert drained(leasequeue) == ["failing", "failed"]
+        assert tasks.found() == tasks.UNDONE
         assert (result.status.label, result.status.failed, result.status.open) == ("cancelled", 1, 0)
 
     def test_one_that_goes_on_counts_as_what_it_becomes(self, leasequeue: Harness, cancelled: Any) -> None:
         result = cancelled(lambda: None)
-        assert states(leasequeue) == ["completed"]
+        assert drained(leasequeue) == ["completed"]
         assert (tasks.done, result.status.completed) == (["mail"], 1)
 
 
@@ -122,8 +115,8 @@ def test_one_that_fails_for_good_while_its_worker_stops_undoes_its_steps(
 
     monkeypatch.setattr(tasks, "fail", stop)
     tasks.trip.enqueue()
-    assert states(leasequeue) == ["failing", "failed"]
-    assert (tasks.done, booked()) == (["mail", *UNDONE], ["look"])
+    assert drained(leasequeue) == ["failing", "failed"]
+    assert tasks.found() == tasks.UNDONE
 
 
 @pytest.mark.parametrize("workflow", [True, False])
@@ -131,19 +124,19 @@ def test_what_has_replaced_a_job_undoes_its_steps(leasequeue: Harness, workflow:
     calls: list[Any] = [group([tasks.becomes.s(workflow)]).enqueue, lambda: tasks.becomes.enqueue(workflow)]
     for enqueue in calls:
         result = enqueue()
-        states(leasequeue)
+        drained(leasequeue)
         assert result.cancel() == 1
-        states(leasequeue)
-        assert (tasks.done, booked(), StoredJob.objects.count()) == (["mail", *UNDONE], ["look"], 0)
+        drained(leasequeue)
+        assert (*tasks.found(), StoredJob.objects.count()) == (*tasks.UNDONE, 0)
         tasks.done.clear()
 
 
 def test_from_the_admin(leasequeue: Harness, admin_client: Client) -> None:
     result = chain(tasks.trip.s("wrong"), tasks.decorated_trip.si()).enqueue()
-    states(leasequeue)
+    drained(leasequeue)
     page = f"/admin/leasequeue/workflow/{Workflow.objects.get().uid}/"
     assert admin_client.post(page + "act/", {"action": "cancel"}).status_code == 302
-    states(leasequeue)
+    drained(leasequeue)
     undone(result)
 
 
@@ -153,10 +146,11 @@ def test_workers_undo_what_runs_waits_and_sleeps() -> None:
     """It is slow by its worker."""
     result = group([tasks.slow_trip.s(), tasks.trip.s("wrong"), tasks.decorated_trip.s("sleeps")]).enqueue()
     with working(TaskHandler(), queues=["default"], concurrency=2, reaper=True):
-        eventually(lambda: {"slow", "car", "decorated flight"} <= {*booked()} and "mail" in tasks.done)
+        eventually(lambda: {"slow", "car", "decorated flight"} <= {*tasks.booked()} and "mail" in tasks.done)
         eventually(lambda: Job.objects.filter(state="delayed").count() == 2)
         assert result.cancel() == 2
         eventually(lambda: not StoredJob.objects.exists())
         eventually(lambda: result.status.open == 0)
-    assert (sorted(tasks.done), booked()) == (["car", "decorated flight", "flight", "hotel", "mail", "slow"], ["look"])
+    assert sorted(tasks.done) == ["car", "decorated flight", "flight", "hotel", "mail", "slow"]
+    assert tasks.booked() == ["look"]
     assert result.status.cancelled == 3

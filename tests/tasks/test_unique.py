@@ -1,7 +1,5 @@
 """Unique tasks: one job to a key, for how long, and what becomes of the one that is there."""
 
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -208,33 +206,6 @@ class TestBadKeys:
 
 @pytest.mark.django_db(transaction=True)
 class TestAtOnce:
-    @pytest.mark.slow
-    def test_processes_make_one_job(self, subprocess_env: dict[str, str]) -> None:
-        code = (
-            "import sys, django; django.setup()\n"
-            "from tests.tasks import samples\n"
-            "print('ready', flush=True); sys.stdin.readline()\n"
-            "for number in range(50):\n"
-            "    result = samples.send_invoice.enqueue(number)\n"
-            "    print(result.id, result.created)\n"
-        )
-        command = [sys.executable, "-W", "error", "-c", code]
-        pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-        children = [subprocess.Popen(command, env=subprocess_env, **pipes) for _ in range(4)]
-        try:
-            for child in children:
-                assert child.stdout.readline() == "ready\n"
-            for child in children:
-                child.stdin.write("\n")
-                child.stdin.flush()
-            lines = [line for child in children for line in child.communicate(timeout=120)[0].splitlines()]
-        finally:
-            for child in children:
-                child.kill()
-                child.wait()
-        assert (len(lines), len({line.split()[0] for line in lines})) == (200, 50)
-        assert sum(line.endswith("True") for line in lines) == LiveJob.objects.count() == 50
-
     def test_who_comes_while_the_first_is_not_committed_waits_for_what_becomes_of_it(self) -> None:
         add.enqueue(0).cancel()
         for commits in (True, False):

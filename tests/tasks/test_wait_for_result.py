@@ -12,12 +12,9 @@ from django_leasequeue.tasks.handler import TaskHandler
 from django_leasequeue.testing import Harness
 from django_leasequeue.worker import JobControl
 from tests.tasks import durable_tasks as tasks
+from tests.tasks.helpers import drained
 
 pytestmark = pytest.mark.django_db
-
-
-def states(leasequeue: Harness, *queues: str) -> list[str]:
-    return [ran.state for ran in leasequeue.drain(*queues)]
 
 
 def rows() -> list[str]:
@@ -41,58 +38,61 @@ def die_behind_what_is_heard(leasequeue: Harness) -> None:
 @pytest.mark.parametrize("task", [tasks.refunder, tasks.async_refunder])
 def test_a_timeout_that_a_task_has_heard_stays(leasequeue: Harness, task: Any) -> None:
     result = task.enqueue()
-    assert states(leasequeue, "default") == ["suspended"]
+    assert drained(leasequeue, "default") == ["suspended"]
     leasequeue.advance(seconds=5)
-    assert (states(leasequeue, "default"), rows()) == (["suspended"], ["refunded"])
-    assert states(leasequeue, "packing") == ["completed"]
+    assert (drained(leasequeue, "default"), rows()) == (["suspended"], ["refunded"])
+    assert drained(leasequeue, "packing") == ["completed"]
     leasequeue.advance(days=1)
-    assert states(leasequeue) == ["completed"]
+    assert drained(leasequeue) == ["completed"]
     assert (result.wait(), rows()) == ("refunded", ["refunded"])
 
 
 def test_a_timeout_stays_when_the_task_dies_as_it_hears_it(leasequeue: Harness) -> None:
     result = tasks.refunder.enqueue()
-    assert states(leasequeue, "default") == ["suspended"]
+    assert drained(leasequeue, "default") == ["suspended"]
     leasequeue.advance(seconds=5)
     die_behind_what_is_heard(leasequeue)
     leasequeue.advance(days=1)
-    assert (states(leasequeue), result.wait(), rows()) == (["completed"] * 2, "refunded", ["refunded"])
+    assert (drained(leasequeue), result.wait(), rows()) == (["completed"] * 2, "refunded", ["refunded"])
 
 
-def test_a_failure_stays_when_the_other_succeeds_later(leasequeue: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failure_stays_when_the_other_succeeds_later(
+    leasequeue: Harness, monkeypatch: pytest.MonkeyPatch, settings: Any
+) -> None:
+    settings.LEASEQUEUE = {"MAX_RESULT_BYTES": 60}  # it is heard whatever a result may have
     result = tasks.refunder.enqueue(-1)
-    assert states(leasequeue) == ["suspended", "dead", "suspended"]
+    assert drained(leasequeue) == ["suspended", "dead", "suspended"]
     monkeypatch.setattr(tasks, "refuse_negative", lambda number: None)
     assert Job.objects.dead().retry() == 1
-    assert states(leasequeue) == ["completed"]
+    assert drained(leasequeue) == ["completed"]
     leasequeue.advance(days=1)
-    assert (states(leasequeue), result.wait(), rows()) == (["completed"], "complained", ["complained"])
+    assert (drained(leasequeue), result.wait(), rows()) == (["completed"], "complained", ["complained"])
 
 
 @pytest.mark.parametrize("task", [tasks.refunder, tasks.async_refunder])
 def test_a_value_stays_when_the_other_is_forgotten(leasequeue: Harness, task: Any) -> None:
     result = task.enqueue()
-    assert states(leasequeue) == ["suspended", "completed", "suspended"]
+    assert drained(leasequeue) == ["suspended", "completed", "suspended"]
     forget_results(leasequeue)
-    assert (states(leasequeue), result.wait(), rows()) == (["completed"], "shipped", ["shipped"])
+    assert (drained(leasequeue), result.wait(), rows()) == (["completed"], "shipped", ["shipped"])
 
 
 def test_the_value_of_what_has_replaced_a_task_stays_when_it_is_forgotten(leasequeue: Harness) -> None:
     result = tasks.replaced.enqueue()
-    assert (states(leasequeue, "default"), states(leasequeue, "packing")) == (["suspended"], ["completed"])
+    assert (drained(leasequeue, "default"), drained(leasequeue, "packing")) == (["suspended"], ["completed"])
     (job,) = engine.run(engine.claim("default", "who dies", 1, strict=False))
     assert TaskHandler().run(job, JobControl(job, "who dies")) == "8"
     engine.run(engine.nack([job.seq], "who dies"))
     forget_results(leasequeue)
-    assert (states(leasequeue), result.wait()) == (["completed"], 8)
+    assert (drained(leasequeue), result.wait()) == (["completed"], 8)
 
 
 def test_no_step_of_a_wait_is_called_unknown(leasequeue: Harness, caplog: pytest.LogCaptureFixture) -> None:
     """Neither in the delivery that hears the value nor in a later one."""
     result = tasks.refunder.enqueue()
-    states(leasequeue)
+    drained(leasequeue)
     leasequeue.advance(days=1)
-    states(leasequeue)
+    drained(leasequeue)
     assert result.wait() == "shipped"
     assert not JobStep.objects.filter(name__startswith="wait ").exists(), "it is over"
     assert "no longer knows" not in caplog.text
@@ -115,14 +115,6 @@ def test_what_could_be_returned_is_heard(leasequeue: Harness, settings: Any, val
     """A result of as many bytes as one may have, and one that looks like another end."""
     settings.LEASEQUEUE = {"MAX_RESULT_BYTES": 1_000}
     result = tasks.hears.enqueue(value)
-    assert states(leasequeue) == ["suspended", "completed", "completed"]
+    assert drained(leasequeue) == ["suspended", "completed", "completed"]
     forget = JobStep.objects.filter(name__startswith="result ").count()
     assert (forget, result.wait()) == (1, len(str(value)))
-
-
-def test_a_failure_is_heard_whatever_a_result_may_have(leasequeue: Harness, settings: Any) -> None:
-    settings.LEASEQUEUE = {"MAX_RESULT_BYTES": 60}
-    result = tasks.refunder.enqueue(-1)
-    assert states(leasequeue) == ["suspended", "dead", "suspended"]
-    leasequeue.advance(days=1)
-    assert (states(leasequeue), result.wait()) == (["completed"], "complained")

@@ -5,22 +5,27 @@ from typing import Any
 
 from django.contrib.auth.models import Group
 
-from django_leasequeue.tasks import FailForGood, current, group, step, task
-from django_leasequeue.worker import JobControl
+from django_leasequeue.tasks import FailForGood, group, step, task
+from tests.tasks.durable_tasks import control
 
 #: What undo functions did, in order; those named in ``broken`` raise.
 done: list[str] = []
 broken: set[str] = set()
-
-
-def control() -> JobControl:
-    found = current()
-    assert found is not None
-    return found
+#: What is found of a trip that was undone.
+UNDONE = (["mail", "car", "hotel", "flight"], ["look"])
 
 
 def book(name: str) -> str:
     return Group.objects.create(name=name).name
+
+
+def booked() -> list[str]:
+    return sorted(Group.objects.values_list("name", flat=True))
+
+
+def found() -> tuple[list[str], list[str]]:
+    """Return what was done, and what is booked."""
+    return done, booked()
 
 
 def look() -> str:
