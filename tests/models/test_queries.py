@@ -151,7 +151,10 @@ QUERIES: dict[str, Query] = {
         lambda w: Queue.objects.get(name="mail").jobs.dead(), lambda r: (r.queue, r.state) == ("mail", "dead")
     ),
     "of a task": jobs(lambda w: Job.objects.for_task(TASKS[0]), lambda r: r.task == TASKS[0]),
+    "of some tasks": jobs(of(task__endswith="mail"), lambda r: r.task == TASKS[1]),
+    "by key": jobs(of(key="mail-ready-0"), lambda r: r.key == "mail-ready-0"),
     "by keys": jobs(of(key__in=["mail-ready-0", "post-dead-0"]), lambda r: r.key in ("mail-ready-0", "post-dead-0")),
+    "by the beginning of a key": jobs(of(key__startswith="post-"), lambda r: (r.key or "").startswith("post-")),
     "without a key": jobs(of(key=None), lambda r: r.key is None),
     "by tag": jobs(
         lambda w: Job.objects.filter(tag="a").exclude(state="ready"), lambda r: r.tag == "a" and r.state != "ready"
@@ -166,8 +169,10 @@ QUERIES: dict[str, Query] = {
     ),
     "by an error": jobs(of(error_type="KeyError"), lambda r: r.error == "KeyError"),
     "by the text of an error": jobs(of(error__contains="no "), lambda r: r.error),
+    "by an argument": jobs(of(kwargs__order_id=2), lambda r: r.order == 2),
     "by arguments": jobs(of(kwargs__order_id__gte=2, args__0=True), lambda r: r.order >= 2 and r.arg),
     "deep in an argument": jobs(of(kwargs__lines__0__n=3), lambda r: r.order == 3),
+    "what contains": jobs(of(kwargs__contains={"order_id": 1}), lambda r: r.order == 1),
     "by meta": jobs(of(meta__by="post"), lambda r: r.queue == "post"),
     "by a result": jobs(of(result__result__ok=True), lambda r: r.ok),
     "by the state of a result": jobs(of(result__state=2), is_in("failed")),
@@ -299,3 +304,4 @@ def test_rows(seed: int, clock: Clock) -> None:
     world = World(seed, clock)
     answers = {name: (ask(world), expected(world)) for name, (ask, expected) in QUERIES.items()}
     assert {name: both for name, both in answers.items() if both[0] != both[1]} == {}
+    assert len(QUERIES) >= 40
