@@ -6,15 +6,15 @@ from typing import Any
 
 import psycopg
 import pytest
-from django.db import connection
 
 from django_leasequeue import engine, models, signals
 from django_leasequeue.engine import Ending, Failure, NewJob, Release
 from django_leasequeue.engine.queues import stats
 from django_leasequeue.engine.topics import topics
 from django_leasequeue.models import Attempt, JobResult, LiveJob, QueueFloor, QueueRank, QueueStat, StoredJob, Worker
-from django_leasequeue.reaper import DutyRun
-from tests.engine.helpers import NODE, claim, enqueue, kinds, make, one, open_transaction, put, seqs, state
+from django_leasequeue.reaper import DutyRun, shift
+from tests.engine.helpers import NODE, claim, enqueue, kinds, make, one, open_transaction, put, run, seqs, state
+from tests.plans.filling import SUM_UP
 from tests.reaper.conftest import leading
 from tests.support.heard import connected
 from tests.support.rows import rows
@@ -28,21 +28,19 @@ def worker(node: str, **fields: Any) -> Worker:
 
 def short_turns(monkeypatch: pytest.MonkeyPatch, statements: int) -> None:
     """A turn is over after so many statements."""
-    counts: dict[int, int] = {}
-    fetch = DutyRun.fetch
 
-    def counted(turn: DutyRun, name: str, params: Any = None) -> Any:
-        counts[id(turn)] = counts.get(id(turn), 0) + 1
-        return fetch(turn, name, params)
+    class Short(DutyRun):
+        left = statements
 
-    def new(turn: DutyRun, *given: Any, **named: Any) -> None:
-        counts.pop(id(turn), None)
-        init(turn, *given, **named)
+        @property
+        def over(self) -> bool:
+            return self.left < 0
 
-    init = DutyRun.__init__
-    monkeypatch.setattr(DutyRun, "__init__", new)
-    monkeypatch.setattr(DutyRun, "over", property(lambda turn: counts.get(id(turn), 0) > statements))
-    monkeypatch.setattr(DutyRun, "fetch", counted)
+        def fetch(self, name: str, params: Any = None) -> Any:
+            self.left -= 1
+            return super().fetch(name, params)
+
+    monkeypatch.setattr(shift, "DutyRun", Short)
 
 
 def test_expired_leases_and_due_jobs_come_back_in_every_queue(reaper, clock) -> None:
@@ -301,22 +299,14 @@ def test_every_duty_has_its_own_interval(transactional_db, clock, settings) -> N
 
 def unknown_events() -> int:
     """Ranges of the log's pages that its BRIN indexes did not know of (now they do)."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT sum(brin_summarize_new_values(i.indexrelid)) FROM pg_inherits h"
-            " JOIN pg_index i ON i.indrelid = h.inhrelid JOIN pg_class c ON c.oid = i.indexrelid"
-            " JOIN pg_am a ON a.oid = c.relam AND a.amname = 'brin'"
-            " WHERE h.inhparent = 'leasequeue_leaseevent'::regclass"
-        )
-        return int(cursor.fetchone()[0])
+    return sum(found for (found,) in run(SUM_UP))
 
 
 def write_events() -> None:
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "INSERT INTO leasequeue_leaseevent (txid, occurred_at, queue_id, low, high, kind, seqs)"
-            " SELECT 1, now(), 1, n, n, 1, ARRAY[n] FROM generate_series(1, 5000) AS n"
-        )
+    run(
+        "INSERT INTO leasequeue_leaseevent (txid, occurred_at, queue_id, low, high, kind, seqs)"
+        " SELECT 1, now(), 1, n, n, 1, ARRAY[n] FROM generate_series(1, 5000) AS n"
+    )
 
 
 def test_the_indexes_of_the_log_know_of_what_was_written_unless_somebody_is_at_it(reaper, clock, test_dsn: str) -> None:

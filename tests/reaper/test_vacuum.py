@@ -4,40 +4,35 @@ from collections.abc import Iterator
 
 import psycopg
 import pytest
-from django.db import connection
 
 from django_leasequeue.engine import clock as engine_clock
 from django_leasequeue.reaper import Duty, Reaper, tables
-from tests.engine.helpers import make, open_transaction, put
+from tests.engine.helpers import make, open_transaction, put, run
 from tests.reaper.conftest import leading
 
 #: What the test calls many; half of it is few. Sessions of tests before may report some dead rows late.
 MANY = 80
+VACUUM = "VACUUM leasequeue_delayed, leasequeue_member"
 
 
 @pytest.fixture
 def reaper(transactional_db: None, clock: engine_clock.Clock, monkeypatch: pytest.MonkeyPatch) -> Iterator[Reaper]:
     monkeypatch.setattr(tables, "DEAD", MANY)
-    with connection.cursor() as cursor:
-        cursor.execute("VACUUM leasequeue_delayed, leasequeue_member")
+    run(VACUUM)
     with leading(Duty("vacuum", tables.Vacuum(), 1.0)) as made:
         yield made
 
 
 def vacuums() -> int:
     """Vacuums of the table so far that somebody asked for."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT vacuum_count FROM pg_stat_user_tables WHERE relname = 'leasequeue_delayed'")
-        return int(cursor.fetchone()[0])
+    return int(run("SELECT vacuum_count FROM pg_stat_user_tables WHERE relname = 'leasequeue_delayed'")[0][0])
 
 
 def leave_dead(count: int) -> None:
     """Delayed jobs that are gone again, known to the statistics."""
     put(count, delay_ms=60_000)
-    with connection.cursor() as cursor:
-        cursor.execute("DELETE FROM leasequeue_delayed")
-        cursor.execute("SELECT pg_stat_force_next_flush()")
-        cursor.execute("SELECT 1")
+    for statement in ("DELETE FROM leasequeue_delayed", "SELECT pg_stat_force_next_flush()", "SELECT 1"):
+        run(statement)
 
 
 def vacuums_of_a_look(reaper: Reaper, clock: engine_clock.Clock) -> int:
@@ -70,8 +65,7 @@ def test_what_a_transaction_elsewhere_keeps_is_not_vacuumed_again_and_again(
         leave_dead(MANY)
         assert vacuums_of_a_look(reaper, clock) == 1
     assert vacuums_of_a_look(reaper, clock) == 0
-    with connection.cursor() as cursor:  # as autovacuum does
-        cursor.execute("VACUUM leasequeue_delayed, leasequeue_member")
+    run(VACUUM)  # as autovacuum does
     assert vacuums_of_a_look(reaper, clock) == 0
     leave_dead(MANY)
     assert vacuums_of_a_look(reaper, clock) == 1
@@ -83,8 +77,7 @@ def test_large_tables_are_left_to_autovacuum(
     make()
     monkeypatch.setattr(tables, "LARGE", 10)
     put(20, delay_ms=60_000)
-    with connection.cursor() as cursor:
-        cursor.execute("ANALYZE leasequeue_delayed")
+    run("ANALYZE leasequeue_delayed")
     leave_dead(MANY)
     assert vacuums_of_a_look(reaper, clock) == 0
 

@@ -26,6 +26,13 @@ class Looker:
         return jobs(self._alias)
 
 
+def begun(alias: str = "default") -> Looker:
+    """One that has looked: it has noted the ticks that are next."""
+    looker = Looker(alias)
+    looker.look()
+    return looker
+
+
 def jobs(alias: str = "default") -> list[Any]:
     return [(job.data or {}).get("args", [None])[0] for job in StoredJob.objects.using(alias).order_by("seq")]
 

@@ -15,15 +15,15 @@ from django.core.management import call_command
 from django_leasequeue import engine, signals
 from django_leasequeue.engine.pool import connect
 from django_leasequeue.models import Limit, RecurringTask, StoredJob, UniqueKey
-from django_leasequeue.reaper import Duty, concerns, declarations, recurring, status
+from django_leasequeue.reaper import Duty, concerns, declarations, recurring
 from django_leasequeue.reaper.recurring import RecurringDuty
 from django_leasequeue.tasks.api import task_signals
 from tests.admin.letters import end
 from tests.engine.helpers import claim
 from tests.reaper.conftest import leading
-from tests.reaper.recurring.support import NOON, REPORT, Looker, jobs, made, next_tick
-from tests.support.commands import said
+from tests.reaper.recurring.support import NOON, REPORT, Looker, begun, jobs, made, next_tick
 from tests.support.environment import python
+from tests.support.heard import hearing
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.usefixtures("transactional_db")
@@ -78,8 +78,7 @@ def test_a_service_changes_and_disables_its_own_only(settings, clock) -> None:
         settings, "a", {"x": hourly("ax"), "y": hourly("ay")}
     )
     assert "Recurring tasks of the service 'b', new: x." in migrate(settings, "b", {"x": hourly("bx")})
-    looker = Looker()
-    looker.look()
+    looker = begun()
     clock.advance(hours=1)
     assert sorted(looker.look()) == ["ax", "ay", "bx"]
     text = migrate(settings, "b", {})
@@ -98,8 +97,7 @@ def test_settings_that_do_not_speak_of_recurring_tasks_leave_them_and_say_so(set
 
 
 def test_a_leader_hears_of_a_change_at_its_next_look(settings, clock) -> None:
-    looker = Looker()
-    looker.look()
+    looker = begun()
     migrate(settings, "b", {"x": {**hourly("x"), "schedule": "every minute"}})
     looker.look()
     clock.advance(minutes=1)
@@ -120,8 +118,7 @@ def test_a_changed_call_is_compiled_anew_and_migrate_compiles_what_was_made_in_t
     RecurringTask.objects.update(args=["other"])
     row.refresh_from_db()
     assert row.template is None
-    looker = Looker()
-    looker.look()
+    looker = begun()
     clock.advance(minutes=1)
     assert looker.look() == ["other"]
 
@@ -134,43 +131,10 @@ def test_the_service_s_name_is_the_package_of_the_settings_behind_the_project(se
     assert declarations.service_name() == "orders"
 
 
-@pytest.mark.parametrize(("task", "error"), [
-    ("tests.reaper.recurring.exits.gone", "SystemExit: 7"),
-    ("tests.reaper.recurring.tasks.gone", "InvalidOption: task must be the path of a task; it is 'tests.reaper"),
-])  # fmt: skip
-def test_a_task_that_cannot_be_imported_is_said_and_stops_no_other(clock, task, error) -> None:
-    made("gone", task=task)
-    made("fine")
-    with leading(Duty("recurring", RecurringDuty(), 1.0)) as reaper:
-        reaper.tick()
-        clock.advance(hours=1)
-        assert reaper.tick() == ["recurring"]
-        assert reaper.leading
-        assert jobs() == ["fine"]
-        row = RecurringTask.objects.get(name="gone")
-        assert row.last_error.startswith(error)
-        assert row.failed_at == clock.now
-        problem = f"Recurring task gone was not enqueued: {error}"
-        assert any(text.startswith(problem) for text in status.read_status("default").problems)
-        assert problem in said("leasequeue_status")
-        RecurringTask.objects.filter(name="gone").update(task=REPORT)
-        clock.advance(hours=1)
-        reaper.tick()
-    assert RecurringTask.objects.get(name="gone").last_error == "", "until a tick was enqueued"
-
-
-def test_a_schedule_that_cannot_be_read_is_said(clock) -> None:
-    made("wrong", "61 * * * *")
-    Looker().look()
-    (text,) = concerns.recurring_problems("default")
-    assert text.startswith("Recurring task wrong was not enqueued: '61 * * * *' is not a schedule")
-
-
 def test_a_last_run_that_failed_is_said(clock) -> None:
     engine.run(engine.create("default", preset="django"))
     made()
-    looker = Looker()
-    looker.look()
+    looker = begun()
     clock.advance(hours=1)
     looker.look()
     assert concerns.recurring_problems("default") == []
@@ -185,8 +149,7 @@ def test_all_schedules_run_however_many_there_are(clock, monkeypatch) -> None:
     for number in range(10):
         made(f"t{number}", "every minute")
     made("broken", "nonsense")
-    looker = Looker()
-    looker.look()
+    looker = begun()
     assert not RecurringTask.objects.filter(next_tick_at=None).exists()
     clock.advance(minutes=1)
     assert len(looker.look()) == 10
@@ -205,8 +168,7 @@ def test_a_tick_that_is_later_than_its_grace_is_skipped_and_said(clock, caplog) 
     made("nightly", "30 2 * * *", timezone="UTC")
     made("patient", "30 2 * * *", timezone="UTC", grace=12 * 3_600)
     made("often", "every 10 minutes")
-    looker = Looker()
-    looker.look()
+    looker = begun()
     clock.advance(hours=20, minutes=30)
     assert sorted(looker.look()) == ["often", "patient"]
     assert "Recurring task nightly: The tick of 2030-01-02T02:30:00+00:00 was skipped: it was 6 h late" in caplog.text
@@ -227,23 +189,12 @@ def test_a_declared_grace_is_seconds_or_a_timedelta(settings) -> None:
 
 
 def test_a_tick_calls_no_receiver_which_might_block(settings, clock) -> None:
-    called: list[object] = []
-
-    def receive(**about: object) -> None:
-        called.append(about)
-
     migrate(settings, "a", {"x": hourly("x")})
-    looker = Looker()
-    looker.look()
+    looker = begun()
     clock.advance(hours=1)
-    for signal in (signals.enqueued, task_signals.task_enqueued):
-        signal.connect(receive)
-    try:
+    with hearing({"ours": signals.enqueued, "Django's": task_signals.task_enqueued}) as told:
         assert looker.look() == ["x"]
-    finally:
-        for signal in (signals.enqueued, task_signals.task_enqueued):
-            signal.disconnect(receive)
-    assert called == []
+    assert told == []
 
 
 def test_a_late_leader_enqueues_no_tick(clock) -> None:
