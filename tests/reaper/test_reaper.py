@@ -12,7 +12,7 @@ from django_leasequeue.engine.pool import connect
 from django_leasequeue.models import LiveJob
 from django_leasequeue.reaper import Duty, DutyRun, Reaper, leader, register
 from tests.engine.helpers import make, put, run
-from tests.reaper.conftest import leading
+from tests.reaper.conftest import leading, tick
 from tests.reaper.support import backends, leaders, running, some
 from tests.support.commands import said
 from tests.support.waiting import eventually
@@ -79,12 +79,10 @@ def test_a_failing_duty_stops_no_other_and_is_tried_again_later(clock, caplog) -
         assert (made.tick(), made.failing) == (["fine"], ["broken"])
         assert "Duty broken of the reaper failed; its next run is in 2.0 s" in caplog.text
         assert "division by zero" in caplog.text
-        clock.advance(seconds=1)
-        assert made.tick() == ["fine"]
+        assert tick(made, seconds=1) == ["fine"]
         assert done == ["broken", "fine", "fine"]
         for _ in range(200):
-            clock.advance(seconds=1)
-            made.tick()
+            tick(made, seconds=1)
     assert 5 <= done.count("broken") <= 9, "at most a minute apart, doubling until then"
     assert done.count("fine") == 202
 
@@ -152,10 +150,8 @@ def test_other_packages_add_duties(clock) -> None:
     with leading() as made:
         assert "extra" in made.round()
         assert done == ["default"] * 3, "it said twice that there was more"
-        clock.advance(seconds=6)
-        assert "extra" not in made.tick()
-        clock.advance(seconds=2)
-        assert "extra" in made.tick()
+        assert "extra" not in tick(made, seconds=6)
+        assert "extra" in tick(made, seconds=2)
 
 
 @pytest.mark.slow

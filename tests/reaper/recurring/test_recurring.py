@@ -46,23 +46,19 @@ def test_each_tick_is_enqueued_once(clock) -> None:
     looker = Looker()
     assert looker.look() == [], "it begins with the next tick"
     assert next_tick() == NOON + timedelta(hours=1)
-    clock.advance(minutes=59, seconds=59)
-    assert looker.look() == []
-    clock.advance(seconds=1)
-    assert looker.look() == ["report"]
+    assert looker.look(minutes=59, seconds=59) == []
+    assert looker.look(seconds=1) == ["report"]
     assert looker.look() == ["report"]
     row = RecurringTask.objects.get()
     assert (row.last_tick_at, row.next_tick_at) == (NOON + timedelta(hours=1), NOON + timedelta(hours=2))
-    clock.advance(hours=1)
-    assert looker.look() == ["report"] * 2
+    assert looker.look(hours=1) == ["report"] * 2
 
 
 def test_what_was_missed_is_made_up_for_by_one_run(clock) -> None:
     made()
     made("often", "every 10 seconds")
     Looker().look()
-    clock.advance(days=3, minutes=30)
-    assert sorted(Looker().look()) == ["often", "report"]
+    assert sorted(Looker().look(days=3, minutes=30)) == ["often", "report"]
     assert RecurringTask.objects.get(name="report").last_tick_at == NOON + timedelta(days=3)
     assert next_tick() == NOON + timedelta(days=3, hours=1)
     assert next_tick("often") == clock.now + timedelta(seconds=10)
@@ -120,8 +116,7 @@ def test_what_cannot_be_enqueued_is_told_once_a_tick_and_stops_no_other(clock, c
     row = made("broken", **fields)
     made("fine")
     looker = begun()
-    clock.advance(hours=1)
-    looker.look()
+    looker.look(hours=1)
     looker.look()
     assert "fine" in jobs()
     assert next_tick("broken") == NOON + timedelta(hours=2)
@@ -135,8 +130,7 @@ def test_what_cannot_be_enqueued_is_told_once_a_tick_and_stops_no_other(clock, c
     assert problem in status.read_status("default").problems
     assert problem in said("leasequeue_status")
     RecurringTask.objects.filter(name="broken").update(task=REPORT, backend="default", args=[])
-    clock.advance(hours=1)
-    looker.look()
+    looker.look(hours=1)
     assert RecurringTask.objects.get(name="broken").last_error == "", "until a tick was enqueued"
 
 
@@ -155,8 +149,7 @@ def test_a_schedule_that_cannot_be_read_is_told_once(clock, caplog) -> None:
     assert any(text.startswith(problem) for text in concerns.recurring_problems("default"))
     RecurringTask.objects.filter(pk=row.pk).update(schedule="*/1 * * * *")
     looker.look()
-    clock.advance(minutes=1)
-    assert "wrong" in looker.look()
+    assert "wrong" in looker.look(minutes=1)
 
 
 def test_a_new_schedule_holds_from_now_on(clock) -> None:
@@ -165,8 +158,7 @@ def test_a_new_schedule_holds_from_now_on(clock) -> None:
     RecurringTask.objects.filter(pk=row.pk).update(schedule="every minute")
     assert looker.look() == []
     assert next_tick() == NOON + timedelta(minutes=1)
-    clock.advance(minutes=1)
-    assert looker.look() == ["report"]
+    assert looker.look(minutes=1) == ["report"]
     # A tick of the old schedule that has come meanwhile is none of the new one.
     RecurringTask.objects.filter(pk=row.pk).update(schedule="30 5 * * *", next_tick_at=clock.now)
     assert looker.look() == ["report"]
@@ -176,15 +168,12 @@ def test_a_new_schedule_holds_from_now_on(clock) -> None:
 def test_what_is_disabled_does_not_run_and_makes_nothing_up_for(clock) -> None:
     row = made(enabled=False)
     looker = begun()
-    clock.advance(hours=5)
-    assert looker.look() == []
+    assert looker.look(hours=5) == []
     RecurringTask.objects.filter(pk=row.pk).update(enabled=True)
     looker.look()
-    clock.advance(hours=1)
-    assert looker.look() == ["report"]
+    assert looker.look(hours=1) == ["report"]
     RecurringTask.objects.filter(pk=row.pk).update(enabled=False)
-    clock.advance(hours=5)
-    looker.look()
+    looker.look(hours=5)
     RecurringTask.objects.filter(pk=row.pk).update(enabled=True)
     assert looker.look() == ["report"]
     assert next_tick() == clock.now + timedelta(hours=1)
@@ -196,8 +185,7 @@ def test_where_and_how_it_is_enqueued(clock) -> None:
     made("placed", "every minute", **placed)
     made("moved", "every minute", **placed, queue_name="mail", priority=-7, backend="")
     looker = begun()
-    clock.advance(minutes=1)
-    looker.look()
+    looker.look(minutes=1)
     found = {(job.queue.name, job.name, job.rank): job for job in StoredJob.objects.select_related("queue")}
     assert set(found) == {
         ("default", REPORT, 0),

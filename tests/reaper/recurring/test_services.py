@@ -1,15 +1,12 @@
 """Recurring tasks of several services on one database, and what is said of those that do not run."""
 
-import subprocess
-import sys
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import timedelta
 from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
-from django.conf import settings as django_settings
 from django.core.management import call_command
 
 from django_leasequeue import engine, signals
@@ -25,6 +22,7 @@ from tests.reaper.recurring.support import NOON, REPORT, Looker, begun, jobs, ma
 from tests.support.environment import python
 from tests.support.heard import hearing
 from tests.support.waiting import eventually
+from tests.worker.processes import Process
 
 pytestmark = pytest.mark.usefixtures("transactional_db")
 
@@ -62,8 +60,7 @@ def test_a_leader_enqueues_those_of_another_service_without_its_code(settings, c
     looker = Looker()
     with without_code():
         looker.look()
-        clock.advance(hours=1)
-        assert looker.look() == [7]
+        assert looker.look(hours=1) == [7]
     (job,) = StoredJob.objects.select_related("queue")
     assert (job.queue.name, job.name, job.rank, job.max_deliveries) == ("careful", BILL, -4, 3)
     assert UniqueKey.objects.get().seq == job.seq
@@ -79,13 +76,11 @@ def test_a_service_changes_and_disables_its_own_only(settings, clock) -> None:
     )
     assert "Recurring tasks of the service 'b', new: x." in migrate(settings, "b", {"x": hourly("bx")})
     looker = begun()
-    clock.advance(hours=1)
-    assert sorted(looker.look()) == ["ax", "ay", "bx"]
+    assert sorted(looker.look(hours=1)) == ["ax", "ay", "bx"]
     text = migrate(settings, "b", {})
     assert "Recurring tasks that the service 'b' declares no longer are disabled: x." in text
     assert "LEASEQUEUE['SERVICE']" in text
-    clock.advance(hours=1)
-    assert sorted(looker.look()[3:]) == ["ax", "ay"]
+    assert sorted(looker.look(hours=1)[3:]) == ["ax", "ay"]
     assert migrate(settings, "b", {}) == "", "it says what it does, once"
 
 
@@ -100,12 +95,10 @@ def test_a_leader_hears_of_a_change_at_its_next_look(settings, clock) -> None:
     looker = begun()
     migrate(settings, "b", {"x": {**hourly("x"), "schedule": "every minute"}})
     looker.look()
-    clock.advance(minutes=1)
-    assert looker.look() == ["x"]
+    assert looker.look(minutes=1) == ["x"]
     migrate(settings, "b", {"x": {**hourly("y"), "schedule": "every 10 minutes"}})
     looker.look()
-    clock.advance(minutes=10)
-    assert looker.look() == ["x", "y"]
+    assert looker.look(minutes=10) == ["x", "y"]
 
 
 def test_a_changed_call_is_compiled_anew_and_migrate_compiles_what_was_made_in_the_database(settings, clock) -> None:
@@ -119,8 +112,7 @@ def test_a_changed_call_is_compiled_anew_and_migrate_compiles_what_was_made_in_t
     row.refresh_from_db()
     assert row.template is None
     looker = begun()
-    clock.advance(minutes=1)
-    assert looker.look() == ["other"]
+    assert looker.look(minutes=1) == ["other"]
 
 
 def test_the_service_s_name_is_the_package_of_the_settings_behind_the_project(settings) -> None:
@@ -135,8 +127,7 @@ def test_a_last_run_that_failed_is_said(clock) -> None:
     engine.run(engine.create("default", preset="django"))
     made()
     looker = begun()
-    clock.advance(hours=1)
-    looker.look()
+    looker.look(hours=1)
     assert concerns.recurring_problems("default") == []
     (job,) = claim(queue="default")
     end(job, failure=engine.Failure("TaskNotFound", "There is no task"))
@@ -151,10 +142,8 @@ def test_all_schedules_run_however_many_there_are(clock, monkeypatch) -> None:
     made("broken", "nonsense")
     looker = begun()
     assert not RecurringTask.objects.filter(next_tick_at=None).exists()
-    clock.advance(minutes=1)
-    assert len(looker.look()) == 10
-    clock.advance(minutes=1)
-    assert len(looker.look()) == 20
+    assert len(looker.look(minutes=1)) == 10
+    assert len(looker.look(minutes=1)) == 20
 
 
 def test_a_zone_that_is_not_named_is_that_of_the_project_declared_or_made(settings, clock) -> None:
@@ -169,8 +158,7 @@ def test_a_tick_that_is_later_than_its_grace_is_skipped_and_said(clock, caplog) 
     made("patient", "30 2 * * *", timezone="UTC", grace=12 * 3_600)
     made("often", "every 10 minutes")
     looker = begun()
-    clock.advance(hours=20, minutes=30)
-    assert sorted(looker.look()) == ["often", "patient"]
+    assert sorted(looker.look(hours=20, minutes=30)) == ["often", "patient"]
     assert "Recurring task nightly: The tick of 2030-01-02T02:30:00+00:00 was skipped: it was 6 h late" in caplog.text
     row = RecurringTask.objects.get(name="nightly")
     assert "its grace is 1 h" in row.last_error
@@ -231,20 +219,12 @@ def remind() -> None:
 def test_while_one_service_leads_the_ticks_of_another_one_are_enqueued(tmp_path: Path, subprocess_env) -> None:
     (tmp_path / "bservice.py").write_text(SERVICE)
     (tmp_path / "bsettings.py").write_text(SETTINGS)
-    manage = str(django_settings.BASE_DIR / "manage.py")
-    command = [sys.executable, manage, "runreaper"]
-    with subprocess.Popen(command, env=subprocess_env, stderr=subprocess.DEVNULL) as leader:
-        try:
-            path = f"{tmp_path}:{subprocess_env['PYTHONPATH']}"
-            env = {**subprocess_env, "PYTHONPATH": path, "DJANGO_SETTINGS_MODULE": "bsettings"}
-            done = python("-m", "django", "migrate", env=env)
-            assert "Recurring tasks of the service 'b', new: remind." in done.stdout, done.stderr
-            eventually(lambda: StoredJob.objects.filter(queue__name="of_b", name="bservice.remind").count() >= 2)
-            done = python(manage, "migrate", env=subprocess_env)
-            assert done.returncode == 0
-            assert RecurringTask.objects.get().enabled, "the other service's migrate"
-            done = python(manage, "leasequeue_status", env=subprocess_env)
-            assert "not enqueued" not in done.stdout
-        finally:
-            leader.terminate()
-            leader.wait(60)
+    path = f"{tmp_path}:{subprocess_env['PYTHONPATH']}"
+    env = {**subprocess_env, "PYTHONPATH": path, "DJANGO_SETTINGS_MODULE": "bsettings"}
+    with closing(Process(subprocess_env, "django", "runreaper")):
+        done = python("-m", "django", "migrate", env=env)
+        assert "Recurring tasks of the service 'b', new: remind." in done.stdout, done.stderr
+        eventually(lambda: StoredJob.objects.filter(queue__name="of_b", name="bservice.remind").count() >= 2)
+        assert python("-m", "django", "migrate", env=subprocess_env).returncode == 0
+        assert RecurringTask.objects.get().enabled, "the other service's migrate"
+        assert "not enqueued" not in python("-m", "django", "leasequeue_status", env=subprocess_env).stdout

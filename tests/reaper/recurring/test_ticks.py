@@ -68,8 +68,7 @@ def test_due_ticks_share_transactions(clock, monkeypatch, sizes) -> None:
     for number in range(24):
         made(f"r{number}", "every minute", queue_name=f"q{number % 3}")
     looker = begun()
-    clock.advance(minutes=1)
-    assert sorted(looker.look()) == sorted(f"r{number}" for number in range(24))
+    assert sorted(looker.look(minutes=1)) == sorted(f"r{number}" for number in range(24))
     assert sizes == [10, 10, 4]
     rows = {row.name: row.last_seq for row in RecurringTask.objects.all()}
     assert {job.data["args"][0]: job.seq for job in StoredJob.objects.all()} == rows
@@ -82,17 +81,14 @@ def test_a_bad_tick_takes_no_other_along_and_has_a_transaction_of_its_own_from_t
     looker = begun()
     job = {"queue": "q", "project": "", "database": None, "preset": None, "options": {}, "job": {"priority": "high"}}
     RecurringTask.objects.filter(name="r2").update(template=job)
-    clock.advance(minutes=1)
-    assert sorted(looker.look()) == ["r0", "r1", "r3"]
+    assert sorted(looker.look(minutes=1)) == ["r0", "r1", "r3"]
     assert list(errors()) == ["r2"]
     assert sizes == [4, 1, 1, 1, 1]
     sizes.clear()
-    clock.advance(minutes=1)
-    assert len(looker.look()) == 6
+    assert len(looker.look(minutes=1)) == 6
     assert sizes == [3, 1]
     RecurringTask.objects.filter(name="r2").update(template=None)
-    clock.advance(minutes=1)
-    assert len(looker.look()) == 10
+    assert len(looker.look(minutes=1)) == 10
     assert errors() == {}
 
 
@@ -121,8 +117,7 @@ def test_a_backend_that_does_not_answer_stops_no_tick_and_is_said(clock, elsewhe
     assert looker.look() == ["fine"]
     eventually(lambda: looker.look() and "hangs" in errors(), "it is said")
     assert "has not returned" in errors()["hangs"]
-    clock.advance(minutes=1)
-    assert looker.look() == ["fine"] * 2
+    assert looker.look(minutes=1) == ["fine"] * 2
     assert elsewhere.calls == [("hangs",)], "no second call beside the first"
     assert errors()["hangs"] == "Its backend has not returned since the tick before."
     answers.set()
@@ -132,8 +127,7 @@ def test_a_backend_that_does_not_answer_stops_no_tick_and_is_said(clock, elsewhe
         return errors() == {}
 
     eventually(answered, "it has answered")
-    clock.advance(minutes=1)
-    looker.look()
+    looker.look(minutes=1)
     eventually(lambda: len(elsewhere.calls) == 2, "the next tick is enqueued there again")
 
 
@@ -159,8 +153,7 @@ def test_a_module_that_does_not_return_at_its_import_stops_no_tick_and_is_said(c
         eventually(lambda: looker.look() and "slow" in errors(), "it is said")
     assert errors()["slow"].startswith("Its code has not returned for")
     going.set()
-    clock.advance(minutes=1)
-    assert looker.look() == ["fine"] * 2
+    assert looker.look(minutes=1) == ["fine"] * 2
     assert errors() == {"slow": "SystemExit: 7"}
 
 
