@@ -152,7 +152,7 @@ def test_what_is_given_back_unstarted_stays_what_it_was(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("how", ["cancel", "timeout", "hurry"])
 def test_what_ends_the_run_of_a_suspect_kills_its_process(tmp_path: Path, how: str) -> None:
-    task = tasks.until.using(timeout=0.2, max_attempts=2) if how == "timeout" else tasks.until
+    task = tasks.until.using(timeout=2, max_attempts=2) if how == "timeout" else tasks.until
     result = task.enqueue(str(tmp_path), "suspect", "never")
     expire(QUEUE, 1)
     with working(TaskHandler(), queues=[QUEUE]):
@@ -198,7 +198,7 @@ def test_a_process_runs_suspects_one_after_the_other_while_they_leave_nothing_be
         results = [task.enqueue(str(tmp_path), f"{kind}-{number}") for number in range(5)]
         expire(QUEUE, 5)
         with working(TaskHandler(), queues=[QUEUE], concurrency=1):
-            eventually(lambda: done(*results))  # noqa: B023  (it is over before the next one)
+            eventually(lambda: done(*results), kind, 480)  # noqa: B023  (it is over before the next one)
         found = {pid for number in range(5) for pid in processes(tmp_path, f"{kind}-{number}")}
         assert os.getpid() not in found
         assert len(found) == (1 if kind in ("plain", "coroutine") else 5), kind
