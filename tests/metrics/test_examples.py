@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 import yaml
 from django.conf import settings
-from django.db import connection
 from django.test import Client
 from prometheus_client import Metric
 
 from django_leasequeue import engine
 from django_leasequeue.metrics.figures import look_at
 from django_leasequeue.metrics.prometheus import EVENTS, OUTCOMES, STATES, families, worker_families, worker_page
+from tests.engine.helpers import run
 from tests.metrics.scraping import Samples, samples, value
 from tests.support.ports import free_port
 from tests.support.waiting import eventually
@@ -89,10 +89,8 @@ def keda(name: str = "mail") -> int:
     sample: dict[str, Any] = yaml.safe_load((EXAMPLES / "keda.yml").read_text())
     (trigger,) = sample["spec"]["triggers"]
     assert trigger["type"] == "postgresql"
-    with connection.cursor() as cursor:
-        cursor.execute(trigger["metadata"]["query"])
-        (row,) = cursor.fetchall()
-    return int(row[0])
+    ((count,),) = run(trigger["metadata"]["query"])
+    return int(count)
 
 
 def test_the_query_of_keda_counts_what_workers_are_wanted_for(test_dsn: str) -> None:

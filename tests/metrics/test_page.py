@@ -5,13 +5,14 @@ from typing import Any
 
 import psycopg
 import pytest
-from django.db import connection, transaction
+from django.db import transaction
 from django.test import Client
 from prometheus_client import CollectorRegistry, generate_latest
 
 from django_leasequeue import engine
 from django_leasequeue.conf import process
 from django_leasequeue.engine import clock, pool
+from django_leasequeue.engine.clock import Clock
 from django_leasequeue.engine.jobs.pausing import pause_task
 from django_leasequeue.engine.jobs.steps import Lease, suspend_job
 from django_leasequeue.http.access import ALL_SCOPES, create_key
@@ -20,6 +21,7 @@ from django_leasequeue.metrics.prometheus import QueueCollector, exposition, poo
 from django_leasequeue.models import LeaseEvent, Worker
 from django_leasequeue.spark import consumers, slices
 from django_leasequeue.spark.slices import START, Point
+from tests.engine.helpers import run
 from tests.metrics.scraping import Samples, samples, value
 from tests.support.rows import rows
 from tests.support.sampling import sample
@@ -50,21 +52,20 @@ def fail(jobs: list[engine.LeasedJob]) -> None:
     engine.run(engine.release([engine.Release(job.seq, job.token, 0, failure) for job in jobs], NODE))
 
 
-def test_depths_by_queue_and_state_and_what_lags(work: str) -> None:
-    with clock.hold(clock.Clock(datetime(2030, 1, 1, 12, tzinfo=UTC))) as held:
-        enqueue(5)
-        enqueue(2, delay_ms=3_600_000)
-        claim(1)
-        held.advance(seconds=90)
-        found = scrape()
-        assert [value(found, "leasequeue_jobs", queue=work, state=s) for s in ("ready", "delayed", "dead")] == [5, 2, 0]
-        assert value(found, "leasequeue_oldest_ready_age_seconds", queue=work) == 90
-        # The lease of a minute is over, and nobody has ended it.
-        assert value(found, "leasequeue_oldest_overdue_lease_age_seconds", queue=work) == 30
-        assert value(found, "leasequeue_queue_paused", queue=work) == 0
-        fail(claim(5))
-        held.advance(seconds=7)
-        assert value(scrape(), "leasequeue_oldest_ready_age_seconds", queue=work) == 7, "since it is ready again"
+def test_depths_by_queue_and_state_and_what_lags(work: str, clock: Clock) -> None:
+    enqueue(5)
+    enqueue(2, delay_ms=3_600_000)
+    claim(1)
+    clock.advance(seconds=90)
+    found = scrape()
+    assert [value(found, "leasequeue_jobs", queue=work, state=s) for s in ("ready", "delayed", "dead")] == [5, 2, 0]
+    assert value(found, "leasequeue_oldest_ready_age_seconds", queue=work) == 90
+    # The lease of a minute is over, and nobody has ended it.
+    assert value(found, "leasequeue_oldest_overdue_lease_age_seconds", queue=work) == 30
+    assert value(found, "leasequeue_queue_paused", queue=work) == 0
+    fail(claim(5))
+    clock.advance(seconds=7)
+    assert value(scrape(), "leasequeue_oldest_ready_age_seconds", queue=work) == 7, "since it is ready again"
     answer = Client().get("/metrics", headers={"accept": "application/openmetrics-text; version=1.0.0"})
     assert answer.headers["content-type"].startswith("application/openmetrics-text")
     assert answer.content.endswith(b"# EOF\n")
@@ -73,29 +74,28 @@ def test_depths_by_queue_and_state_and_what_lags(work: str) -> None:
     assert ("leasequeue_jobs" in generate_latest(registry).decode()) is True, "a page of the host's own"
 
 
-def test_events_are_counted_exactly_and_go_on_from_scrape_to_scrape(work: str) -> None:
-    with clock.hold(clock.Clock(datetime(2030, 1, 1, 12, tzinfo=UTC))) as held:
-        enqueue(10)
-        assert value(scrape(), "leasequeue_job_events_total", queue=work, event="enqueued") == 10
-        held.advance(seconds=3)
-        done, failing, given_back = claim(4), claim(3), claim(2)
-        end(done, ran_ms=700)
-        fail(failing)
-        engine.run(engine.release([engine.Release(j.seq, j.token, 0) for j in given_back], NODE, unstarted=True))
-        enqueue(1)
-        found = scrape()
-        expected = {"enqueued": 11, "claimed": 9, "completed": 4, "retried": 3, "returned": 2, "dead_lettered": 0}
-        assert {e: value(found, "leasequeue_job_events_total", queue=work, event=e) for e in expected} == expected
-        # The second try is the last one: dead, and not tried again.
-        fail([job for job in claim(9) if job.deliveries == 2])
-        found = scrape()
-        for event in ("dead_lettered", "retried"):
-            assert value(found, "leasequeue_job_events_total", queue=work, event=event) == 3
-        assert value(found, "leasequeue_dead_lettered_total", queue=work) == 3
-        assert value(found, "leasequeue_job_wait_seconds_count", queue=work) >= 9
-        assert value(found, "leasequeue_job_wait_seconds_bucket", queue=work, le="2.5") == 0 + 6
-        assert [value(found, "leasequeue_job_run_seconds_bucket", queue=work, le=le) for le in ("0.5", "1")] == [0, 4]
-        assert value(found, "leasequeue_job_run_seconds_sum", queue=work) == pytest.approx(2.8)
+def test_events_are_counted_exactly_and_go_on_from_scrape_to_scrape(work: str, clock: Clock) -> None:
+    enqueue(10)
+    assert value(scrape(), "leasequeue_job_events_total", queue=work, event="enqueued") == 10
+    clock.advance(seconds=3)
+    done, failing, given_back = claim(4), claim(3), claim(2)
+    end(done, ran_ms=700)
+    fail(failing)
+    engine.run(engine.release([engine.Release(j.seq, j.token, 0) for j in given_back], NODE, unstarted=True))
+    enqueue(1)
+    found = scrape()
+    expected = {"enqueued": 11, "claimed": 9, "completed": 4, "retried": 3, "returned": 2, "dead_lettered": 0}
+    assert {e: value(found, "leasequeue_job_events_total", queue=work, event=e) for e in expected} == expected
+    # The second try is the last one: dead, and not tried again.
+    fail([job for job in claim(9) if job.deliveries == 2])
+    found = scrape()
+    for event in ("dead_lettered", "retried"):
+        assert value(found, "leasequeue_job_events_total", queue=work, event=event) == 3
+    assert value(found, "leasequeue_dead_lettered_total", queue=work) == 3
+    assert value(found, "leasequeue_job_wait_seconds_count", queue=work) >= 9
+    assert value(found, "leasequeue_job_wait_seconds_bucket", queue=work, le="2.5") == 0 + 6
+    assert [value(found, "leasequeue_job_run_seconds_bucket", queue=work, le=le) for le in ("0.5", "1")] == [0, 4]
+    assert value(found, "leasequeue_job_run_seconds_sum", queue=work) == pytest.approx(2.8)
 
 
 def test_a_process_that_begins_later_says_the_same(work: str) -> None:
@@ -260,10 +260,8 @@ async def test_the_use_of_the_pool(work: str) -> None:
 
 
 def test_inside_a_transaction_of_the_host(work: str) -> None:
-    with transaction.atomic(), connection.cursor() as cursor:
-        read = "SELECT current_setting('enable_seqscan'), current_setting('enable_bitmapscan'), current_setting('jit')"
-        cursor.execute(read)
-        before = cursor.fetchone()
+    read = "SELECT current_setting('enable_seqscan'), current_setting('enable_bitmapscan'), current_setting('jit')"
+    with transaction.atomic():
+        before = run(read)
         figures.look_at("default")
-        cursor.execute(read)
-        assert cursor.fetchone() == before
+        assert run(read) == before

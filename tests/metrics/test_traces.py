@@ -53,8 +53,12 @@ def spans() -> Iterator[InMemorySpanExporter]:
     metadata.begin_trace = metadata.wrap_handler = None
 
 
+def every(spans: InMemorySpanExporter, kind: SpanKind) -> list[ReadableSpan]:
+    return [span for span in spans.get_finished_spans() if span.kind is kind]
+
+
 def one(spans: InMemorySpanExporter, kind: SpanKind) -> ReadableSpan:
-    (found,) = [span for span in spans.get_finished_spans() if span.kind is kind]
+    (found,) = every(spans, kind)
     return found
 
 
@@ -88,7 +92,7 @@ def test_each_of_many_jobs_and_an_async_one(work: str, spans: InMemorySpanExport
     burst()
     sent = one(spans, SpanKind.PRODUCER)
     assert sent.attributes["messaging.batch.message_count"] == 200
-    runs = [span for span in spans.get_finished_spans() if span.kind is SpanKind.CONSUMER]
+    runs = every(spans, SpanKind.CONSUMER)
     assert (len(runs), {link.context.span_id for run in runs for link in run.links}) == (200, {sent.context.span_id})
 
 
@@ -96,10 +100,7 @@ def test_each_job_of_a_batch_is_a_span_with_its_own_end(work: str, spans: InMemo
     for word in ("ok", "fail", 3):
         batch_samples.mixed.using(queue_name=work, max_attempts=1).enqueue(word)
     burst(TaskHandler())
-    sent, runs = (
-        [span for span in spans.get_finished_spans() if span.kind is kind]
-        for kind in (SpanKind.PRODUCER, SpanKind.CONSUMER)
-    )
+    sent, runs = every(spans, SpanKind.PRODUCER), every(spans, SpanKind.CONSUMER)
     ends = {run.links[0].context.span_id: run.status.status_code for run in runs}
     assert [ends[span.context.span_id] for span in sent] == [StatusCode.UNSET, StatusCode.ERROR, StatusCode.UNSET]
 
@@ -107,7 +108,7 @@ def test_each_job_of_a_batch_is_a_span_with_its_own_end(work: str, spans: InMemo
 def test_failures_and_figures(work: str, spans: InMemorySpanExporter) -> None:
     engine.run(engine.enqueue("work", [engine.NewJob({"do": "end"}), engine.NewJob({"do": "raise", "give_up": True})]))
     burst()
-    runs = [span for span in spans.get_finished_spans() if span.kind is SpanKind.CONSUMER]
+    runs = every(spans, SpanKind.CONSUMER)
     failed = [span.attributes["error.type"] for span in runs if span.status.status_code is StatusCode.ERROR]
     assert (len(runs), failed) == (2, ["ValueError"])
     data = READER.get_metrics_data()
@@ -138,7 +139,7 @@ def test_a_retry_and_a_job_of_others_without_context(work: str, spans: InMemoryS
     assert LiveJob.objects.latest("seq").meta is None, "what is switched off leaves nothing on jobs"
     otel.instrument()
     burst()
-    runs = [span for span in spans.get_finished_spans() if span.kind is SpanKind.CONSUMER]
+    runs = every(spans, SpanKind.CONSUMER)
     assert sorted(len(run.links) for run in runs) == [0, 1, 1]
     assert {run.status.status_code for run in runs if not run.links} == {StatusCode.UNSET}, "that of others ended well"
 

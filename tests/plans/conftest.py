@@ -1,6 +1,7 @@
 """Query plans over large tables."""
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 
 import psycopg
 import pytest
@@ -9,7 +10,7 @@ from pytest_django.plugin import DjangoDbBlocker
 from django_leasequeue.engine import clock
 from django_leasequeue.engine.django_executor import STEADY
 
-from .filling import NOW, empty_database, fill, fill_queues
+from .filling import NOW, empty_database, fill, fill_queues, fill_up
 from .regimes import Explaining, host_connection
 
 
@@ -23,16 +24,29 @@ def full_tables(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> It
         yield connection
 
 
+@pytest.fixture(scope="module")
+def fuller_tables(full_tables: psycopg.Connection) -> None:
+    """The same with 600,000 more ready jobs and as many finished ones."""
+    fill_up(full_tables)
+    full_tables.execute("VACUUM (ANALYZE)")
+
+
 @pytest.fixture(params=["own", "host"])
-def explaining(
+def connection(
     request: pytest.FixtureRequest, full_tables: psycopg.Connection, django_db_blocker: DjangoDbBlocker
-) -> Iterator[Explaining]:
-    """An executor that explains, on a connection of our own or one as a host has it; its transaction is rolled back."""
-    with django_db_blocker.unblock(), clock.hold(clock.Clock(NOW)):
-        if request.param == "own":
-            with full_tables.transaction(force_rollback=True):
-                yield Explaining(full_tables)
-            return
-        with host_connection() as connection, connection.transaction(force_rollback=True):
-            connection.execute(STEADY.outside.text)
-            yield Explaining(connection)
+) -> Iterator[psycopg.Connection]:
+    """A connection of our own, or one as a host has it, in a transaction that is rolled back."""
+    with ExitStack() as stack:
+        stack.enter_context(django_db_blocker.unblock())
+        found = full_tables if request.param == "own" else stack.enter_context(host_connection())
+        stack.enter_context(found.transaction(force_rollback=True))
+        if request.param == "host":
+            found.execute(STEADY.outside.text)
+        yield found
+
+
+@pytest.fixture
+def explaining(connection: psycopg.Connection) -> Iterator[Explaining]:
+    """An executor that explains what it runs."""
+    with clock.hold(clock.Clock(NOW)):
+        yield Explaining(connection)

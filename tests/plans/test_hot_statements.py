@@ -15,6 +15,11 @@ from .regimes import SIZES, Explaining, check
 pytestmark = [pytest.mark.plans, pytest.mark.slow, pytest.mark.sample, pytest.mark.django_db]
 
 
+@pytest.fixture(params=SIZES)
+def size(request: pytest.FixtureRequest) -> int:
+    return int(request.param)
+
+
 def held(size: int) -> tuple[list[int], list[int]]:
     """Numbers and tokens of leased jobs: claims of 200, the last one in part."""
     seqs = list(range(BATCHED, BATCHED + size))
@@ -28,7 +33,6 @@ def by_node(size: int) -> Iterator[tuple[str, list[int], list[int]]]:
         yield f"holder-{first // BATCH}", seqs[first : first + BATCH], tokens[first : first + BATCH]
 
 
-@pytest.mark.parametrize("size", SIZES)
 def test_enqueue(explaining: Explaining, size: int) -> None:
     taken = [f"busy-{seq}" for seq in range(FRESH, FRESH + 2 * size, 4)]
     jobs = [NewJob(key=key) for key in [*taken, *(f"new-{n}" for n in range(size - len(taken)))]]
@@ -37,7 +41,6 @@ def test_enqueue(explaining: Explaining, size: int) -> None:
     check(explaining.plans, size)
 
 
-@pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("queue", ["other", "busy"])
 def test_claim(explaining: Explaining, queue: str, size: int) -> None:
     jobs = explaining.run(engine.claim(queue, "n", size))
@@ -46,7 +49,6 @@ def test_claim(explaining: Explaining, queue: str, size: int) -> None:
     check(explaining.plans, size)
 
 
-@pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("plain", [True, False], ids=["plain", "failures"])
 def test_finish(explaining: Explaining, size: int, plain: bool) -> None:
     for node, seqs, tokens in by_node(size):
@@ -58,7 +60,6 @@ def test_finish(explaining: Explaining, size: int, plain: bool) -> None:
     check(explaining.plans, size)
 
 
-@pytest.mark.parametrize("size", SIZES)
 def test_release_and_extend(explaining: Explaining, size: int) -> None:
     for node, seqs, tokens in by_node(size):
         assert sorted(explaining.run(engine.extend(seqs, node, 5_000, tokens=tokens)).ok) == seqs
@@ -67,7 +68,6 @@ def test_release_and_extend(explaining: Explaining, size: int) -> None:
     check(explaining.plans, size)
 
 
-@pytest.mark.parametrize("size", SIZES)
 def test_jobs_under_limits(explaining: Explaining, size: int) -> None:
     limits = [LimitValues("five", concurrency=5), LimitValues("often", rate=1_000, per_ms=1_000)]
     keys = max(1, size // 5)
@@ -79,7 +79,6 @@ def test_jobs_under_limits(explaining: Explaining, size: int) -> None:
     check(explaining.plans, size)
 
 
-@pytest.mark.parametrize("size", SIZES)
 def test_jobs_of_rates_before_all_others(explaining: Explaining, size: int) -> None:
     rate = LimitValues("often", rate=10_000, per_ms=1_000, burst=10_000)
     explaining.run(engine.enqueue("other", [NewJob(limit=Limited(f"{n % 10}", rate)) for n in range(size)]))

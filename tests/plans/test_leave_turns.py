@@ -1,42 +1,25 @@
 """What the ends of limited jobs leave: a function behind a trigger, into which no plan of a statement looks."""
 
 import json
-from collections.abc import Iterator
-from contextlib import ExitStack
 from typing import Any
 
 import psycopg
 import pytest
 
-from django_leasequeue.engine.django_executor import STEADY
-
-from .filling import LEASED
-from .regimes import SIZES, STATISTICS, Meter, Plan, check, host_connection
+from .filling import IDS, LEASED
+from .regimes import SIZES, STATISTICS, Meter, Plan, check
 
 pytestmark = [pytest.mark.plans, pytest.mark.slow, pytest.mark.django_db]
 
-BUSY = 900_001
-
 
 def end(connection: psycopg.Connection, seqs: list[int]) -> None:
-    connection.execute("SELECT leasequeue_leave_turns(%s, 128, %s::bigint[])", [BUSY, seqs])
+    connection.execute("SELECT leasequeue_leave_turns(%s, 128, %s::bigint[])", [IDS["busy"], seqs])
 
 
 def left(connection: psycopg.Connection) -> list[int]:
     """The jobs that turns name."""
     query = "SELECT unnest(seqs) AS seq FROM leasequeue_flowturn WHERE kind = 2 ORDER BY seq"
     return [seq for (seq,) in connection.execute(query).fetchall()]
-
-
-@pytest.fixture(params=["own", "host"])
-def connection(request: pytest.FixtureRequest, full_tables: psycopg.Connection) -> Iterator[psycopg.Connection]:
-    """A connection of our own or a host's, in a transaction that is rolled back."""
-    with ExitStack() as stack:
-        found = full_tables if request.param == "own" else stack.enter_context(host_connection())
-        stack.enter_context(found.transaction(force_rollback=True))
-        if request.param == "host":
-            found.execute(STEADY.outside.text)
-        yield found
 
 
 @pytest.mark.parametrize("others_wait", [True, False], ids=["others wait", "none waits"])

@@ -1,7 +1,7 @@
 """Queries of the models, as projects write them, read a bounded piece of the tables."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -9,12 +9,11 @@ import pytest
 from django.db import connection, transaction
 from django.db.models import Q
 from django.test.utils import CaptureQueriesContext
-from pytest_django.plugin import DjangoDbBlocker
 
 from django_leasequeue.admin import reading
 from django_leasequeue.models import Job, JobEvent, Queue, Workflow
 
-from .filling import DEAD, DONE, FRESH, IDS, LATER, LEASED, NOW, empty_database, fill, fill_queues, fill_up
+from .filling import DEAD, DONE, FRESH, IDS, LATER, LEASED, NOW
 from .regimes import STATISTICS
 
 pytestmark = [pytest.mark.plans, pytest.mark.slow, pytest.mark.django_db]
@@ -90,16 +89,6 @@ QUERIES: dict[str, tuple[Callable[[], Any], int]] = {
 }  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def filled(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[None]:
-    with empty_database(django_db_blocker) as own:
-        fill_queues(own)
-        fill(own)
-        fill_up(own)
-        own.execute("VACUUM (ANALYZE)")
-        yield
-
-
 #: Where the tables were never analyzed it may cost more pages: all index entries, delayed jobs or results of the
 #: queue, or rows of the log.
 READY = 10_000
@@ -137,7 +126,7 @@ def pages_of(sql: str, params: Any = None) -> int:
 
 
 @pytest.mark.parametrize("statistics", ["full", "emptied", *UNKNOWN])
-def test_pages(filled: None, statistics: str) -> None:
+def test_pages(fuller_tables: None, statistics: str) -> None:
     wrong = []
     with transaction.atomic():
         with connection.cursor() as cursor:
@@ -177,7 +166,7 @@ ENDS = (
 
 
 @pytest.mark.parametrize("statistics", ["full", "emptied", *UNKNOWN])
-def test_pages_by_time(filled: None, statistics: str) -> None:
+def test_pages_by_time(fuller_tables: None, statistics: str) -> None:
     """It comes last: what it takes back stays in the tables as dead rows."""
     pages = {}
     with transaction.atomic():

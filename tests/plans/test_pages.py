@@ -1,35 +1,23 @@
 """Pages of the admin over many jobs: how many statements each takes."""
 
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
-from pytest_django.plugin import DjangoDbBlocker
 
 from django_leasequeue.models import StoredJob
 from tests.admin.pages import admin_url, boss
 
-from .filling import DEAD, DONE, FRESH, IDS, LEASED, empty_database, fill, fill_queues, fill_up
+from .filling import DEAD, DONE, FRESH, IDS, LEASED
 
 pytestmark = [pytest.mark.plans, pytest.mark.slow, pytest.mark.django_db]
 
 #: What belongs to a statement (settings of its plan, savepoints), and what Django reads of the user.
 _APART = ("SAVEPOINT", "RELEASE", "set_config(", "current_setting('enable", "django_session", "auth_user")
 MOST = 12
-
-
-@pytest.fixture(scope="module")
-def filled(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[None]:
-    with empty_database(django_db_blocker) as own:
-        fill_queues(own)
-        fill(own)
-        fill_up(own)
-        own.execute("VACUUM (ANALYZE)")
-        yield
 
 
 def pages() -> list[tuple[str, list[Any], dict[str, Any]]]:
@@ -57,7 +45,7 @@ def asked(client: Client, url: str) -> tuple[list[str], float]:
     return [each["sql"] for each in captured if not any(word in each["sql"][:300] for word in _APART)], took
 
 
-def test_statements(filled: None) -> None:
+def test_statements(fuller_tables: None) -> None:
     assert StoredJob.objects.count() > 200_000
     client = boss()
     over = []

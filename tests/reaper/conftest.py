@@ -19,6 +19,13 @@ def leading(*duties: Duty) -> Iterator[Reaper]:
         made.resign()
 
 
+def tick(reaper: Reaper, **later: float) -> list[str]:
+    """Let a reaper that leads do what is due so much later by the held clock; return the duties."""
+    assert engine_clock.installed is not None
+    engine_clock.installed.advance(**later)
+    return reaper.tick()
+
+
 @pytest.fixture
 def reaper(transactional_db: None, clock: engine_clock.Clock) -> Iterator[Reaper]:
     """A reaper that leads, under the held clock."""

@@ -3,9 +3,8 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from django_leasequeue import engine
-from django_leasequeue.engine.pool import connect
-from django_leasequeue.reaper import Reaper, leader
+from django_leasequeue.reaper import Duty, Reaper, leader
+from tests.engine.helpers import fetch, run
 
 
 @contextmanager
@@ -19,15 +18,22 @@ def running(*reapers: Reaper) -> Iterator[None]:
         assert all(stopped)
 
 
+def some(count: int) -> list[Reaper]:
+    """Reapers that have nothing to do."""
+    return [Reaper(duties=[Duty("nothing", lambda turn: None, 0.05)]) for _ in range(count)]
+
+
+def present() -> leader.Leader | None:
+    return leader.Leader.of(fetch("reaper_look"))
+
+
 def leaders() -> list[str]:
     """The reaper that leads."""
-    with connect("default") as own:
-        found = leader.Leader.of(engine.ConnectionExecutor(own).fetch("reaper_look", {}))
-        return [] if found is None else [found.holder]
+    found = present()
+    return [] if found is None else [found.holder]
 
 
 def backends() -> set[int]:
     """The server's processes of all reapers."""
-    with connect("default") as own:
-        query = "SELECT pid FROM pg_stat_activity WHERE application_name = 'leasequeue reaper'"
-        return {pid for (pid,) in own.execute(query).fetchall()}
+    query = "SELECT pid FROM pg_stat_activity WHERE application_name = 'leasequeue reaper'"
+    return {pid for (pid,) in run(query)}

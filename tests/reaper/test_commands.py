@@ -2,11 +2,10 @@
 
 import json
 from datetime import timedelta
-from io import StringIO
 from typing import Any
 
 import pytest
-from django.core.management import CommandError, call_command
+from django.core.management import CommandError
 
 from django_leasequeue import engine
 from django_leasequeue.engine import LimitValues, NewJob
@@ -17,7 +16,7 @@ from django_leasequeue.models import LeaseEvent, Queue, RecurringTask, Worker
 from django_leasequeue.reaper import Reaper, status
 from django_leasequeue.reaper.concerns import BOUNDS
 from tests.engine.helpers import claim, enqueue, make, open_transaction, put
-from tests.support.commands import said
+from tests.support.commands import said, tried
 from tests.support.rows import rows
 
 pytestmark = pytest.mark.usefixtures("transactional_db")
@@ -88,11 +87,9 @@ def test_what_a_task_backend_declares(settings) -> None:
 
 def test_sync(settings) -> None:
     declare(settings, mail={"lease_ms": 5_000})
-    out = StringIO()
-    with pytest.raises(CommandError) as error:
-        call_command("leasequeue_queues", "sync", "--dry-run", stdout=out)
-    assert (str(error.value), error.value.returncode) == ("1 queues differ.", 1)
-    assert out.getvalue() == "would make mail: missing\n"
+    text, error = tried("leasequeue_queues", "sync", "--dry-run")
+    assert error is not None
+    assert (text, str(error), error.returncode) == ("would make mail: missing\n", "1 queues differ.", 1)
     assert not Queue.objects.exists()
     assert command("sync") == "make mail: missing\n"
     assert command("sync") == "The database is as the settings declare.\n"
@@ -219,11 +216,9 @@ def test_what_deserves_attention(clock) -> None:
         "1 events of the lease log are in its default partition",
     ):
         assert part in text
-    out = StringIO()
-    with pytest.raises(CommandError, match="5 things deserve attention") as error:
-        call_command("leasequeue_status", "--check", stdout=out)
-    assert error.value.returncode == 1
-    assert "To look at:" in out.getvalue()
+    shown, error = tried("leasequeue_status", "--check")
+    assert error is not None
+    assert ("To look at:" in shown, "5 things deserve attention" in str(error), error.returncode) == (True, True, 1)
     said("leasequeue_status")
 
 

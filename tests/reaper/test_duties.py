@@ -6,16 +6,16 @@ from typing import Any
 
 import psycopg
 import pytest
-from django.db import connection
 
 from django_leasequeue import engine, models, signals
 from django_leasequeue.engine import Ending, Failure, NewJob, Release
 from django_leasequeue.engine.queues import stats
 from django_leasequeue.engine.topics import topics
 from django_leasequeue.models import Attempt, JobResult, LiveJob, QueueFloor, QueueRank, QueueStat, StoredJob, Worker
-from django_leasequeue.reaper import DutyRun
-from tests.engine.helpers import NODE, claim, enqueue, kinds, make, one, open_transaction, put, seqs, state
-from tests.reaper.conftest import leading
+from django_leasequeue.reaper import DutyRun, shift
+from tests.engine.helpers import NODE, claim, enqueue, kinds, make, one, open_transaction, put, run, seqs, state
+from tests.plans.filling import SUM_UP
+from tests.reaper.conftest import leading, tick
 from tests.support.heard import connected
 from tests.support.rows import rows
 
@@ -28,24 +28,22 @@ def worker(node: str, **fields: Any) -> Worker:
 
 def short_turns(monkeypatch: pytest.MonkeyPatch, statements: int) -> None:
     """A turn is over after so many statements."""
-    counts: dict[int, int] = {}
-    fetch = DutyRun.fetch
 
-    def counted(turn: DutyRun, name: str, params: Any = None) -> Any:
-        counts[id(turn)] = counts.get(id(turn), 0) + 1
-        return fetch(turn, name, params)
+    class Short(DutyRun):
+        left = statements
 
-    def new(turn: DutyRun, *given: Any, **named: Any) -> None:
-        counts.pop(id(turn), None)
-        init(turn, *given, **named)
+        @property
+        def over(self) -> bool:
+            return self.left < 0
 
-    init = DutyRun.__init__
-    monkeypatch.setattr(DutyRun, "__init__", new)
-    monkeypatch.setattr(DutyRun, "over", property(lambda turn: counts.get(id(turn), 0) > statements))
-    monkeypatch.setattr(DutyRun, "fetch", counted)
+        def fetch(self, name: str, params: Any = None) -> Any:
+            self.left -= 1
+            return super().fetch(name, params)
+
+    monkeypatch.setattr(shift, "DutyRun", Short)
 
 
-def test_expired_leases_and_due_jobs_come_back_in_every_queue(reaper, clock) -> None:
+def test_expired_leases_and_due_jobs_come_back_in_every_queue(reaper) -> None:
     for name in ("a", "b", "c"):
         make(name)
         put(3, queue=name)
@@ -54,14 +52,11 @@ def test_expired_leases_and_due_jobs_come_back_in_every_queue(reaper, clock) -> 
     first, second = put(1, queue="a", delay_ms=29_000) + put(1, queue="b", delay_ms=600_000)
     reaper.tick()
     assert (state(first), state(second)) == ("delayed", "delayed")
-    clock.advance(seconds=29)
-    reaper.tick()
+    tick(reaper, seconds=29)
     assert (state(first), state(second), LiveJob.objects.filter(state=2).count()) == ("ready", "delayed", 7)
-    clock.advance(seconds=2)
-    assert "sweep" in reaper.tick()
+    assert "sweep" in tick(reaper, seconds=2)
     assert (LiveJob.objects.filter(state=2).count(), models.Claim.objects.count()) == (1, 1)
-    clock.advance(seconds=1)
-    reaper.tick()
+    tick(reaper, seconds=1)
     assert models.JobEvent.objects.filter(kind=7).count() == 6, "each lease expires once"
 
 
@@ -70,34 +65,28 @@ def test_messages_past_their_time_go_whenever_they_come(reaper, clock) -> None:
     (first,) = put(1, ttl_ms=3_000)
     (later,) = put(1, ttl_ms=100_000)
     reaper.tick()
-    clock.advance(seconds=4)
-    reaper.tick()
+    tick(reaper, seconds=4)
     assert (state(first), state(later), kinds(first)[-1]) == (None, "ready", "cancelled")
     # One that comes in behind what was looked at (its transaction was slow) is seen at the next full look.
     (slow,) = put(1, ttl_ms=1_000)
     rows(models.Ready).filter(seq=slow).update(expires_at=clock.now - timedelta(seconds=2))
-    clock.advance(seconds=2)
-    reaper.tick()
+    tick(reaper, seconds=2)
     assert state(slow) == "ready"
     for _ in range(2):
-        clock.advance(seconds=31)
-        reaper.tick()
+        tick(reaper, seconds=31)
     assert state(slow) is None
-    clock.advance(seconds=60)
-    reaper.tick()
+    tick(reaper, seconds=60)
     assert state(later) is None
 
 
-def test_results_go_after_their_retention(reaper, clock) -> None:
+def test_results_go_after_their_retention(reaper) -> None:
     make("kept", result_ttl_ms=60_000)
     numbers = put(3, queue="kept")
     for job in claim(3, queue="kept"):
         engine.run(engine.finish([Ending(job.seq, result_ttl_ms=600_000 if job.seq == numbers[2] else None)], NODE))
-    clock.advance(seconds=59)
-    reaper.tick()
+    tick(reaper, seconds=59)
     assert JobResult.objects.count() == 3
-    clock.advance(seconds=10)
-    reaper.tick()
+    tick(reaper, seconds=10)
     assert list(JobResult.objects.values_list("seq", flat=True)) == numbers[2:]
     assert list(StoredJob.objects.values_list("seq", flat=True)) == numbers[2:]
     highest = QueueFloor.objects.filter(kind=3).latest("value").value
@@ -132,8 +121,7 @@ def test_results_that_somebody_holds_wait(reaper, clock) -> None:
         other.connection.execute("SELECT FROM leasequeue_job WHERE seq = %s FOR NO KEY UPDATE", [numbers[0]])
         reaper.tick()
         assert list(JobResult.objects.values_list("seq", flat=True)) == numbers[:1]
-    clock.advance(seconds=5)
-    reaper.tick()
+    tick(reaper, seconds=5)
     assert not any(model.objects.exists() for model in (StoredJob, JobResult, Attempt))
 
 
@@ -144,11 +132,9 @@ def test_samples_are_taken_and_thrown_away_in_time(reaper, clock, settings) -> N
     reaper.tick()
     assert QueueStat.objects.get().ready == 3
     put(1)
-    clock.advance(seconds=30)
-    reaper.tick()
+    tick(reaper, seconds=30)
     assert list(QueueStat.objects.order_by("sampled_at").values_list("ready", flat=True)) == [3, 4]
-    clock.advance(days=2)
-    reaper.tick()
+    tick(reaper, days=2)
     assert QueueStat.objects.filter(sampled_at__lt=clock.now - timedelta(days=2)).count() == 0
     assert QueueStat.objects.filter(sampled_at=clock.now).count() == 1
 
@@ -175,13 +161,12 @@ def test_workers_that_died_are_forgotten_after_an_hour(reaper, clock, caplog) ->
     worker("dead", started_at=clock.now, seen_at=clock.now - timedelta(minutes=59))
     reaper.tick()
     assert Worker.objects.count() == 2
-    clock.advance(minutes=2)
-    reaper.tick()
+    tick(reaper, minutes=2)
     assert [row.node for row in Worker.objects.all()] == ["alive"]
     assert "no longer seen: dead" in caplog.text
 
 
-def test_queues_that_are_gone_leave_nothing(reaper, clock) -> None:
+def test_queues_that_are_gone_leave_nothing(reaper) -> None:
     keep = make("keep", type="queue")
     put(1, queue="keep")
     lost = []
@@ -200,8 +185,7 @@ def test_queues_that_are_gone_leave_nothing(reaper, clock) -> None:
     rows(models.Queue).filter(pk__in=lost).delete()
     assert (StoredJob.objects.filter(queue_id__in=lost).count(), JobResult.objects.count()) == (14, 3)
     for _ in range(2):
-        clock.advance(hours=1)
-        reaper.tick()
+        tick(reaper, hours=1)
     assert list(StoredJob.objects.values_list("queue_id", flat=True)) == [keep]
     for model in (models.Claim, JobResult, Attempt, QueueFloor, QueueRank, QueueStat, models.TopicState):
         assert not model.objects.exclude(queue_id=keep).exists(), model
@@ -216,8 +200,7 @@ def test_floors_that_others_followed_and_ranks_that_are_there_twice_go(reaper, c
         for kind, rank in ((0, 0), (0, -5), (3, 0)):
             rows(QueueFloor).create(queue_id=queue, kind=kind, rank=rank, value=value, made_at=clock.now)
     rows(QueueRank).create(queue_id=queue, rank=0)
-    clock.advance(seconds=31)
-    reaper.tick()
+    tick(reaper, seconds=31)
     places = list(QueueFloor.objects.values_list("queue_id", "kind", "rank"))
     assert len(places) == len(set(places))
     assert QueueFloor.objects.get(kind=3).value == 3
@@ -259,8 +242,7 @@ def test_a_queue_that_somebody_keeps_locked_stops_no_other(reaper, clock, caplog
                 break
         assert set(LiveJob.objects.filter(state=2).values_list("queue", flat=True)) <= {queues[2]}
     for _ in range(3):
-        clock.advance(seconds=5)
-        reaper.tick()
+        tick(reaper, seconds=5)
     assert not LiveJob.objects.filter(state=2).exists()
 
 
@@ -288,48 +270,34 @@ def test_every_duty_has_its_own_interval(transactional_db, clock, settings) -> N
         assert "sweep" in first
         assert "samples" not in first
         assert made.tick() == []
-        clock.advance(seconds=0.2)
-        assert set(made.tick()) == {"advance", "floors"}
+        assert set(tick(made, seconds=0.2)) == {"advance", "floors"}
         often = {"promote", "advance", "floors", "operations"}
-        clock.advance(seconds=0.3)
-        assert set(made.tick()) == often
-        clock.advance(seconds=0.5)
-        assert set(made.tick()) == {*often, "expire", "recurring", "awaited_results", "timeline"}
-        clock.advance(seconds=9)
-        assert "sweep" in made.tick()
+        assert set(tick(made, seconds=0.3)) == often
+        assert set(tick(made, seconds=0.5)) == {*often, "expire", "recurring", "awaited_results", "timeline"}
+        assert "sweep" in tick(made, seconds=9)
 
 
 def unknown_events() -> int:
     """Ranges of the log's pages that its BRIN indexes did not know of (now they do)."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT sum(brin_summarize_new_values(i.indexrelid)) FROM pg_inherits h"
-            " JOIN pg_index i ON i.indrelid = h.inhrelid JOIN pg_class c ON c.oid = i.indexrelid"
-            " JOIN pg_am a ON a.oid = c.relam AND a.amname = 'brin'"
-            " WHERE h.inhparent = 'leasequeue_leaseevent'::regclass"
-        )
-        return int(cursor.fetchone()[0])
+    return sum(found for (found,) in run(SUM_UP))
 
 
 def write_events() -> None:
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "INSERT INTO leasequeue_leaseevent (txid, occurred_at, queue_id, low, high, kind, seqs)"
-            " SELECT 1, now(), 1, n, n, 1, ARRAY[n] FROM generate_series(1, 5000) AS n"
-        )
+    run(
+        "INSERT INTO leasequeue_leaseevent (txid, occurred_at, queue_id, low, high, kind, seqs)"
+        " SELECT 1, now(), 1, n, n, 1, ARRAY[n] FROM generate_series(1, 5000) AS n"
+    )
 
 
-def test_the_indexes_of_the_log_know_of_what_was_written_unless_somebody_is_at_it(reaper, clock, test_dsn: str) -> None:
+def test_the_indexes_of_the_log_know_of_what_was_written_unless_somebody_is_at_it(reaper, test_dsn: str) -> None:
     make()
     write_events()
     assert unknown_events() > 0
     write_events()
-    clock.advance(minutes=2)
-    reaper.tick()
+    tick(reaper, minutes=2)
     assert unknown_events() == 0
     write_events()
     with psycopg.connect(test_dsn) as other:
         other.execute("LOCK TABLE leasequeue_leaseevent IN SHARE UPDATE EXCLUSIVE MODE")
-        clock.advance(minutes=2)
-        assert "summaries" in reaper.tick()
+        assert "summaries" in tick(reaper, minutes=2)
     assert unknown_events() > 0

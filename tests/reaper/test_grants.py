@@ -11,8 +11,9 @@ from django.db import connections
 from django_leasequeue import Queue
 from django_leasequeue.checks import database as database_checks
 from django_leasequeue.models import Job
-from django_leasequeue.reaper import Reaper
 from django_leasequeue.reaper.status import read_status
+from tests.engine.helpers import run
+from tests.reaper.conftest import leading
 from tests.support.documents import blocks
 from tests.tasks import samples
 from tests.tasks.helpers import run_one
@@ -38,12 +39,19 @@ def app(test_dsn: str) -> Iterator[str]:
             owner.execute(f"DROP OWNED BY {name}; DROP ROLE {name}")
 
 
+def two_rounds(only: str = "") -> None:
+    """Let a reaper do all its duties twice, or one of them."""
+    with leading() as reaper:
+        for _ in range(2):
+            for duty in reaper._duties:
+                duty.next_at = float("-inf") if only in (duty.name, "") else float("inf")
+            reaper.tick()
+
+
 def test_the_rights_that_the_page_names_are_enough_and_the_owners_duties_are_said_once(
     app: str, settings: Any, caplog: Any
 ) -> None:
-    with connections["default"].cursor() as cursor:
-        cursor.execute("SELECT current_user")
-        assert cursor.fetchone() == (app,)
+    assert run("SELECT current_user") == [(app,)]
     mail = Queue("mail", dead_letter="self", max_deliveries=1)
     mail.enqueue({"to": 1}, key="one")
     mail.enqueue_many([{"to": number} for number in range(150)])
@@ -51,15 +59,7 @@ def test_the_rights_that_the_page_names_are_enough_and_the_owners_duties_are_sai
     samples.add.using(key="once").enqueue(1)
     assert run_one() == "completed"
     settings.LEASEQUEUE = {"EVENT_PARTITIONS_AHEAD": 20}  # more than any test before has made
-    reaper = Reaper("default")
-    reaper.lead()
-    try:
-        for _ in range(2):
-            for duty in reaper._duties:
-                duty.next_at = float("-inf")
-            reaper.tick()
-    finally:
-        reaper.resign()
+    two_rounds()
     said = [record.getMessage() for record in caplog.records if record.levelname in ("WARNING", "ERROR")]
     assert [record for record in caplog.records if record.exc_info] == []
     assert len(said) == len(set(said)), "once each"
@@ -71,21 +71,12 @@ def test_the_rights_that_the_page_names_are_enough_and_the_owners_duties_are_sai
 
 
 def test_after_a_restore_the_reaper_says_who_begins_the_epoch(app: str, caplog: Any) -> None:
-    with connections["default"].cursor() as cursor:
-        cursor.execute("SET ROLE NONE")
-        # As if another transaction had copied the reaper's row.
-        cursor.execute("DELETE FROM leasequeue_timeline")
-        cursor.execute("INSERT INTO leasequeue_timeline VALUES (1, 1, 1, 1, 1, now())")
+    # As if another transaction had copied the reaper's row.
+    copied = "INSERT INTO leasequeue_timeline VALUES (1, 1, 1, 1, 1, now())"
+    for statement in ("SET ROLE NONE", "DELETE FROM leasequeue_timeline", copied):
+        run(statement)
     connections["default"].close()
-    reaper = Reaper("default")
-    reaper.lead()
-    try:
-        for _ in range(2):
-            for duty in reaper._duties:
-                duty.next_at = float("-inf") if duty.name == "timeline" else float("inf")
-            reaper.tick()
-    finally:
-        reaper.resign()
+    two_rounds("timeline")
     (shown,) = [block.text.splitlines() for block in blocks("reference/grants.md") if block.language == "text"]
     assert [each.getMessage() for each in caplog.records if each.levelname == "WARNING"] == [shown[1]]
 
@@ -94,12 +85,10 @@ def test_the_rights_that_the_page_names_are_enough_to_look_at_jobs(app: str) -> 
     Queue("mail", dead_letter="self").enqueue({"to": 1}, key="one", tags={"shop": "1"})
     assert [(job.key, job.state) for job in Job.objects.all()] == [("one", "ready")]
     assert read_status("default").problems[-1].startswith("Nobody claims from mail")
-    with connections["default"].cursor() as cursor:
-        cursor.execute("SELECT viewname FROM pg_views WHERE viewname LIKE 'leasequeue\\_%'")
-        names = [name for (name,) in cursor.fetchall()]
-        assert "leasequeue_jobs" in names
-        for name in names:
-            cursor.execute(f"SELECT count(*) FROM {name}")
+    names = [name for (name,) in run("SELECT viewname FROM pg_views WHERE viewname LIKE 'leasequeue\\_%'")]
+    assert "leasequeue_jobs" in names
+    for name in names:
+        run(f"SELECT count(*) FROM {name}")
 
 
 @pytest.mark.parametrize(("name", "value", "why"), [
@@ -109,8 +98,7 @@ def test_the_rights_that_the_page_names_are_enough_to_look_at_jobs(app: str) -> 
 ])  # fmt: skip
 def test_the_check_lists_settings_of_sessions_that_hurt(name: str, value: str, why: str) -> None:
     assert list(database_checks._role_settings("default")) == []
-    with connections["default"].cursor() as cursor:
-        cursor.execute(f"SET {name} = '{value}'")
+    run(f"SET {name} = '{value}'")
     try:
         (found,) = database_checks._role_settings("default")
     finally:

@@ -2,12 +2,11 @@
 
 import os
 import signal
-import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager
 from typing import Any
 
 import psycopg
@@ -19,11 +18,13 @@ from django_leasequeue import engine
 from django_leasequeue.engine.pool import connect
 from django_leasequeue.reaper import Duty, DutyRun, Reaper, duty, leader, status
 from django_leasequeue.reaper.leader import NotLeading, Term
+from tests.engine.helpers import fetch, run
 from tests.support.commands import said
 from tests.support.waiting import eventually
+from tests.worker.processes import Process
 
 from .conftest import leading
-from .support import leaders, running
+from .support import backends, leaders, present, running, some
 
 pytestmark = pytest.mark.usefixtures("transactional_db")
 
@@ -41,15 +42,13 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def written(transactional_db: None) -> Iterator[None]:
-    with connection.cursor() as cursor:
-        cursor.execute("CREATE TABLE written (pid int)")
-        yield
-        cursor.execute("DROP TABLE written")
+    run("CREATE TABLE written (pid int)")
+    yield
+    run("DROP TABLE written")
 
 
 def pids() -> list[int]:
-    with connect("default") as own:
-        return [pid for (pid,) in own.execute("SELECT pid FROM written").fetchall()]
+    return [pid for (pid,) in run("SELECT pid FROM written")]
 
 
 def write(turn: DutyRun) -> None:
@@ -63,58 +62,28 @@ def executor(own: psycopg.Connection[Any]) -> engine.ConnectionExecutor:
 
 def take_over() -> Term:
     """Begin another term, as a follower does that has heard nothing for long."""
-    with connect("default") as own:
-        ((term, beat, *_),) = executor(own).fetch("reaper_look", {})
-        ((number,),) = executor(own).fetch("reaper_lead", {"holder": "another", "term": term, "beat": beat})
+    ((term, beat, *_),) = fetch("reaper_look")
+    ((number,),) = fetch("reaper_lead", holder="another", term=term, beat=beat)
     return Term(number, "another")
 
 
-class Program:
+class Program(Process):
     """A reaper in a process of its own."""
 
     def __init__(self, env: dict[str, str], what: str = "write") -> None:
-        command = [sys.executable, "-m", "tests.reaper.lonely", what]
-        output: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-        self.process = subprocess.Popen(command, env=env, text=True, start_new_session=True, **output)
-        self.pid = self.process.pid
-        self.log: list[str] = []
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
-
-    def _read(self) -> None:
-        assert self.process.stdout is not None
-        self.log.extend(self.process.stdout)
-
-    def says_one(self, *texts: str) -> None:
-        eventually(lambda: any(text in line for line in self.log for text in texts), str(texts))
+        super().__init__(env, "tests.reaper.lonely", what)
 
     def writes(self) -> bool:
         return pids()[-1:] == [self.pid]
 
-    def close(self) -> None:
-        with suppress(ProcessLookupError):
-            os.killpg(self.pid, signal.SIGKILL)
-        self.process.wait(60)
-        self._reader.join(60)
-        assert self.process.stdout is not None
-        self.process.stdout.close()
-
 
 @contextmanager
 def two(env: dict[str, str], what: str = "write") -> Iterator[tuple[Program, Program]]:
-    first = Program(env, what)
-    second: Program | None = None
-    try:
+    with closing(Program(env, what)) as first:
         eventually(first.writes)
-        second = Program(env)
-        with connect("default") as own:
-            query = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'leasequeue reaper'"
-            eventually(lambda: own.execute(query).fetchone() == (3,))
-        yield first, second
-    finally:
-        for each in (first, second):
-            if each is not None:
-                each.close()
+        with closing(Program(env)) as second:
+            eventually(lambda: len(backends()) == 3)
+            yield first, second
 
 
 @pytest.mark.slow  # a leader is silent for ten seconds before another one leads
@@ -128,7 +97,7 @@ def test_a_stopped_leader_is_replaced_in_time_and_its_late_write_refused(written
         assert time.monotonic() - began < BOUND
         before = pids().count(first.pid)
         os.kill(first.pid, signal.SIGCONT)
-        first.says_one("taken over", "cannot work", "is over")
+        eventually(lambda: any(words in first.text for words in ("taken over", "cannot work", "is over")))
         count = len(pids())
         eventually(lambda: len(pids()) > count + 5)
         assert pids().count(first.pid) == before
@@ -139,7 +108,7 @@ def test_a_stopped_leader_is_replaced_in_time_and_its_late_write_refused(written
 def test_a_killed_leader_whose_child_keeps_its_sockets_is_replaced_in_time(written, subprocess_env) -> None:
     with two(subprocess_env, "leave_child") as (first, second):
         os.kill(first.pid, signal.SIGKILL)
-        first.process.wait(60)
+        first.wait(60)
         began = time.monotonic()
         eventually(second.writes)
         assert time.monotonic() - began < BOUND
@@ -187,23 +156,23 @@ def test_a_term_that_is_held_waits_for_the_commit_and_beats_do_not(written) -> N
 
 
 def test_clocks_that_are_set_neither_keep_a_silent_leader_nor_end_one_that_lives(quick) -> None:
-    set_clock = "UPDATE leasequeue_reaperterm SET beat_at = beat_at + interval %s"
-    for step in ("'1 day'", "'-1 day'"):
-        with leading(Duty("nothing", lambda turn: None, 1.0)) as silent, connect("default") as own:
-            own.execute(set_clock % step)
-            with running(follower := Reaper(duties=[Duty("nothing", lambda turn: None, 1.0)])):
+    set_clock = "UPDATE leasequeue_reaperterm SET beat_at = beat_at + %s::interval"
+    for step in ("1 day", "-1 day"):
+        with leading(Duty("nothing", lambda turn: None, 1.0)) as silent:
+            run(set_clock, [step])
+            with running(follower := some(1)[0]):
                 began = time.monotonic()
                 eventually(lambda: follower.leading)
                 assert 0.9 < time.monotonic() - began < 10
             with pytest.raises(NotLeading):
                 silent._election.beat()
-    living, follower = (Reaper(duties=[Duty("nothing", lambda turn: None, 1.0)]) for _ in range(2))
-    with running(living), connect("default") as own:
+    living, follower = some(2)
+    with running(living):
         eventually(lambda: living.leading)
         with running(follower):
             until = time.monotonic() + 3
             while time.monotonic() < until:
-                own.execute(set_clock % "'-1 hour'")
+                run(set_clock, ["-1 hour"])
                 assert not follower.leading
                 time.sleep(0.05)
         assert living.leading
@@ -211,21 +180,19 @@ def test_clocks_that_are_set_neither_keep_a_silent_leader_nor_end_one_that_lives
 
 def test_no_session_lock_is_held_and_a_pooler_in_transaction_mode_does_no_harm(monkeypatch, quick) -> None:
     monkeypatch.setitem(connections["default"].settings_dict, "DISABLE_SERVER_SIDE_CURSORS", True)
-    first, second = (Reaper(duties=[Duty("nothing", lambda turn: None, 0.05)]) for _ in range(2))
+    first, second = some(2)
     with running(first):
         eventually(lambda: first.leading)
-        with running(second), connect("default") as own:
-            query = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'"
-            assert own.execute(query).fetchone() == (0,)
-            assert own.execute("SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'LISTEN%'").fetchone() == (0,)
+        with running(second):
+            assert run("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'") == [(0,)]
+            assert run("SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'LISTEN%'") == [(0,)]
             assert first.stop()
             eventually(lambda: second.leading)
 
 
 def test_two_schemas_of_a_database_have_a_leader_each(monkeypatch) -> None:
-    with connect("default") as own:
-        own.execute("CREATE SCHEMA elsewhere CREATE TABLE leasequeue_reaperterm (LIKE public.leasequeue_reaperterm)")
-        own.execute("ALTER TABLE elsewhere.leasequeue_reaperterm ADD UNIQUE (single), ADD PRIMARY KEY (term)")
+    run("CREATE SCHEMA elsewhere CREATE TABLE leasequeue_reaperterm (LIKE public.leasequeue_reaperterm)")
+    run("ALTER TABLE elsewhere.leasequeue_reaperterm ADD UNIQUE (single), ADD PRIMARY KEY (term)")
     try:
         with leading(Duty("nothing", lambda turn: None, 1.0)):
             options = dict(connections["default"].settings_dict["OPTIONS"], options="-c search_path=elsewhere")
@@ -234,8 +201,7 @@ def test_two_schemas_of_a_database_have_a_leader_each(monkeypatch) -> None:
                 assert other.leading
     finally:
         monkeypatch.undo()
-        with connect("default") as own:
-            own.execute("DROP SCHEMA elsewhere CASCADE")
+        run("DROP SCHEMA elsewhere CASCADE")
 
 
 def test_a_duty_that_exits_ends_neither_the_leader_nor_other_duties(caplog) -> None:
@@ -292,15 +258,14 @@ def test_the_others_go_on_without_a_duty_that_does_not_return_and_it_is_said(mon
 
 
 def said_of_duties() -> str:
-    with connect("default") as own:
-        found = leader.Leader.of(executor(own).fetch("reaper_look", {}))
+    found = present()
     duties = [] if found is None else found.duties
     return " ".join(f"{each['name']} late: {str(each['late']).lower()}" for each in duties)
 
 
 def test_a_shift_that_cannot_begin_leaves_no_leader(monkeypatch) -> None:
     """Here the connection for the work of the first leader cannot be had: the other one leads."""
-    first, second = (Reaper(duties=[Duty("nothing", lambda turn: None, 0.05)]) for _ in range(2))
+    first, second = some(2)
     usual = leader.pool.connect
     refused = []
 
@@ -335,11 +300,6 @@ def test_what_is_late_is_said_by_status_and_overview(monkeypatch) -> None:
 
 def test_once_waits_until_it_is_known_whether_another_one_leads(quick, settings) -> None:
     settings.LEASEQUEUE = {"REAPER": {"INTERVALS": {}}}
-    take_over_from_nobody()
+    fetch("reaper_lead", holder="dead", term=0, beat=0)
     assert said("runreaper", "--once").startswith("Done: "), "the other one has died"
     assert django_settings.LEASEQUEUE is settings.LEASEQUEUE
-
-
-def take_over_from_nobody() -> None:
-    with connect("default") as own:
-        assert executor(own).fetch("reaper_lead", {"holder": "dead", "term": 0, "beat": 0})

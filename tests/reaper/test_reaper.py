@@ -11,21 +11,17 @@ from django.core.management import CommandError
 from django_leasequeue.engine.pool import connect
 from django_leasequeue.models import LiveJob
 from django_leasequeue.reaper import Duty, DutyRun, Reaper, leader, register
-from tests.engine.helpers import make, put
-from tests.reaper.conftest import leading
-from tests.reaper.support import backends, leaders, running
+from tests.engine.helpers import make, put, run
+from tests.reaper.conftest import leading, tick
+from tests.reaper.support import backends, leaders, running, some
 from tests.support.commands import said
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.usefixtures("transactional_db")
 
 
-def some(count: int = 3) -> list[Reaper]:
-    return [Reaper(duties=[Duty("nothing", lambda turn: None, 0.05)]) for _ in range(count)]
-
-
 def test_exactly_one_leads_and_a_stop_hands_over_at_once() -> None:
-    reapers = some()
+    reapers = some(3)
     with pytest.MonkeyPatch.context() as patch, running(*reapers):
         patch.setattr(leader.Election, "pause", 600.0)
         seen = []
@@ -50,8 +46,7 @@ def test_a_leader_whose_connections_break_goes_on_in_its_term(caplog) -> None:
         for _ in range(3):
             eventually(lambda: made.leading and len(backends()) == 2)
             (holder, pids) = leaders(), backends()
-            with connect("default") as own:
-                own.execute("SELECT pg_terminate_backend(pid) FROM unnest(%s::int[]) AS u(pid)", [list(pids)])
+            run("SELECT pg_terminate_backend(pid) FROM unnest(%s::int[]) AS u(pid)", [list(pids)])
             made._wakeup.wake()
             eventually(lambda pids=pids: made.leading and len(backends() - pids) == 2)
             assert leaders() == holder
@@ -63,9 +58,9 @@ def test_a_follower_whose_connection_breaks_hears_a_leader_that_stops() -> None:
     with running(first):
         eventually(lambda: first.leading and len(backends()) == 2)
         ours = backends()
-        with running(second), connect("default") as own:
+        with running(second):
             (pid,) = eventually(lambda: backends() - ours)
-            own.execute("SELECT pg_terminate_backend(%s::int)", [pid])
+            run("SELECT pg_terminate_backend(%s::int)", [pid])
             eventually(lambda: backends() - ours - {pid})
             assert first.stop()
             eventually(lambda: second.leading)
@@ -84,12 +79,10 @@ def test_a_failing_duty_stops_no_other_and_is_tried_again_later(clock, caplog) -
         assert (made.tick(), made.failing) == (["fine"], ["broken"])
         assert "Duty broken of the reaper failed; its next run is in 2.0 s" in caplog.text
         assert "division by zero" in caplog.text
-        clock.advance(seconds=1)
-        assert made.tick() == ["fine"]
+        assert tick(made, seconds=1) == ["fine"]
         assert done == ["broken", "fine", "fine"]
         for _ in range(200):
-            clock.advance(seconds=1)
-            made.tick()
+            tick(made, seconds=1)
     assert 5 <= done.count("broken") <= 9, "at most a minute apart, doubling until then"
     assert done.count("fine") == 202
 
@@ -157,10 +150,8 @@ def test_other_packages_add_duties(clock) -> None:
     with leading() as made:
         assert "extra" in made.round()
         assert done == ["default"] * 3, "it said twice that there was more"
-        clock.advance(seconds=6)
-        assert "extra" not in made.tick()
-        clock.advance(seconds=2)
-        assert "extra" in made.tick()
+        assert "extra" not in tick(made, seconds=6)
+        assert "extra" in tick(made, seconds=2)
 
 
 @pytest.mark.slow

@@ -21,6 +21,7 @@ from django_leasequeue.testing import Harness, LeaseQueueTestMixin, harness
 from django_leasequeue.testing.plugin import leasequeue as fixture
 from tests.support.environment import python
 from tests.tasks import samples
+from tests.worker import rude_tasks as rude
 
 sent: list[Any] = []
 
@@ -31,17 +32,6 @@ def send_mail(to: str, subject: str = "") -> str:
         raise ValueError("no such address")
     sent.append((to, subject))
     return f"sent to {to}"
-
-
-@task(max_attempts=1)
-def leaves_open(group: str) -> None:
-    transaction.atomic().__enter__()
-    Group.objects.create(name=group)
-
-
-@task(max_attempts=1)
-async def leaves_open_in_part(group: str) -> None:
-    await sync_to_async(leaves_open.func)(group)
 
 
 @task
@@ -83,14 +73,6 @@ def leaves() -> None:
 @task(max_attempts=1)
 async def aleaves() -> None:
     sys.exit("no")
-
-
-class Raises:
-    def __init__(self, error: type[BaseException]) -> None:
-        self.error = error
-
-    def __call__(self, job: Any) -> None:
-        raise self.error
 
 
 def mails() -> Queue:
@@ -154,12 +136,17 @@ class TestDrain:
         if serializer == "json":
             assert str(ran.error) == "the result has an object of type object at ['a'][0]: return JSON."
 
-    def test_ctrl_c_and_the_failure_of_a_test_end_the_draining(self, database: str, leasequeue: Harness) -> None:
-        for error in (KeyboardInterrupt, pytest.fail.Exception):
-            leasequeue.handle("mails", Raises(error))
-            mails().enqueue(1)
-            with pytest.raises(error):
-                leasequeue.drain()
+    @pytest.mark.parametrize("error", [KeyboardInterrupt, pytest.fail.Exception])
+    def test_ctrl_c_and_the_failure_of_a_test_end_the_draining(
+        self, database: str, leasequeue: Harness, error: type[BaseException]
+    ) -> None:
+        def ends(job: Any) -> None:
+            raise error
+
+        leasequeue.handle("mails", ends)
+        mails().enqueue(1)
+        with pytest.raises(error):
+            leasequeue.drain()
 
     def test_retries_and_delayed_jobs_wait_for_the_clock(self, database: str, leasequeue: Harness) -> None:
         leasequeue.freeze(datetime(2030, 1, 1, tzinfo=UTC))
@@ -212,16 +199,16 @@ class TestDrain:
         await sync_to_async(lambda: connection.close())()  # noqa: PLW0108  (that of the other thread)
 
 
-@pytest.mark.parametrize("task", [leaves_open, leaves_open_in_part])
+@pytest.mark.parametrize("task", [rude.leave, rude.aleave])
 def test_a_task_that_leaves_a_transaction_open_fails_as_in_a_worker(
     task: Any, database: str, leasequeue: Harness
 ) -> None:
-    task.enqueue("left")
+    task.enqueue("block")
     count.enqueue(7)
     assert [(ran.state, type(ran.error)) for ran in leasequeue.drain()] == [
         ("dead", TransactionLeftOpen), ("completed", type(None)),
     ]  # fmt: skip
-    assert not Group.objects.filter(name="left").exists()
+    assert not Group.objects.exists()
 
 
 class TestAssertions:

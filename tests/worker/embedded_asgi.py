@@ -5,16 +5,13 @@ from typing import Any
 from django.core.asgi import get_asgi_application
 
 from django_leasequeue import EmbeddedWorker, with_worker
+from tests.worker.handlers import EMBEDDED
 
-OPTIONS: dict[str, Any] = {
-    "queues": ["work"], "reaper": False, "handler": "tests.worker.handlers.ScriptHandler",
-}  # fmt: skip
-
-application = with_worker(get_asgi_application(), **OPTIONS)
+application = with_worker(get_asgi_application(), **EMBEDDED)
 
 
 def post_worker_init(worker: Any) -> None:
-    worker.embedded = EmbeddedWorker(**OPTIONS)
+    worker.embedded = EmbeddedWorker(**EMBEDDED)
     worker.embedded.start()
 
 

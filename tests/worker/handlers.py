@@ -13,6 +13,9 @@ from typing import Any
 from django_leasequeue.engine import Failure, LeasedJob
 from django_leasequeue.worker import GiveUp, JobControl, Retry
 
+#: Options of workers inside web processes.
+EMBEDDED: dict[str, Any] = {"queues": ["work"], "reaper": False, "handler": f"{__name__}.ScriptHandler"}
+
 
 def note(job: LeasedJob, word: str) -> None:
     """Append a line about the job to the file that it names: whole lines, also from several processes."""
@@ -29,6 +32,11 @@ def lines(path: Path) -> list[tuple[str, str, int]]:
         return []
     found = [line.split() for line in path.read_text().splitlines()]
     return [(key, word, int(pid)) for key, word, pid in found]
+
+
+def times(path: Path, word: str) -> int:
+    """How often jobs noted this word."""
+    return sum(noted == word for _, noted, _ in lines(path))
 
 
 class ScriptHandler:

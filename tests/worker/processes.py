@@ -8,7 +8,7 @@ import threading
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
@@ -92,17 +92,8 @@ Start = Callable[..., WorkerProcess]
 
 @contextmanager
 def starting(env: dict[str, str]) -> Iterator[Start]:
-    started: list[WorkerProcess] = []
-
-    def start(*arguments: str, reaper: bool = False) -> WorkerProcess:
-        started.append(WorkerProcess(env, *arguments, reaper=reaper))
-        return started[-1]
-
-    try:
-        yield start
-    finally:
-        for process in started:
-            process.close()
+    with ExitStack() as stack:
+        yield lambda *arguments, **how: stack.enter_context(closing(WorkerProcess(env, *arguments, **how)))
 
 
 def work_off(env: dict[str, str], *arguments: str) -> str:
@@ -113,9 +104,15 @@ def work_off(env: dict[str, str], *arguments: str) -> str:
         return worker.text
 
 
-def completed(*results: Any) -> bool:
+def finished(*results: Any) -> bool:
+    """Read results anew; return whether all have ended."""
     for result in results:
         result.refresh()
+    return all(result.is_finished for result in results)
+
+
+def completed(*results: Any) -> bool:
+    finished(*results)
     bad = [(result.status, result.errors) for result in results if result.status != TaskResultStatus.SUCCESSFUL]
     assert not bad
     return all(result.attempts == 1 for result in results)

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -42,6 +43,11 @@ def names() -> Iterator[str]:
         yield "two"
 
 
+def execute(sql: str) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(sql)
+
+
 @task(max_attempts=1, timeout=60)
 def leave(how: str) -> None:
     match how:
@@ -55,16 +61,12 @@ def leave(how: str) -> None:
             transaction.atomic().__enter__()
             connection.close()
         case "begin":
-            with connection.cursor() as cursor:
-                cursor.execute("BEGIN")
+            execute("BEGIN")
             Group.objects.create(name=how)
         case "failed":
-            with connection.cursor() as cursor:
-                cursor.execute("BEGIN")
-                try:
-                    cursor.execute("SELECT 1 / 0")
-                except DatabaseError:
-                    return
+            execute("BEGIN")
+            with suppress(DatabaseError):
+                execute("SELECT 1 / 0")
         case "copy":
             cursor = connection.cursor()
             kept.append(cursor.copy("COPY auth_group (name) FROM STDIN"))
@@ -82,8 +84,7 @@ def leave(how: str) -> None:
             connection.ensure_connection()
             connection.connection.set_isolation_level(IsolationLevel.SERIALIZABLE)
         case "session":
-            with connection.cursor() as cursor:
-                cursor.execute("SET default_transaction_read_only = on")
+            execute("SET default_transaction_read_only = on")
         case "wrapper":
             connection.ensure_connection()
             kept.append(connection.execute_wrapper(refuse))
@@ -103,8 +104,7 @@ def raise_in_loop() -> None:
 
 @task(max_attempts=1, timeout=0.5)
 def wait_in_query() -> None:
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_sleep(60)")
+    execute("SELECT pg_sleep(60)")
 
 
 @task(max_attempts=1, atomic=True)
@@ -115,8 +115,7 @@ def leave_in_atomic() -> None:
 
 @task(atomic=True)
 def ends_by_hand() -> None:
-    with connection.cursor() as cursor:
-        cursor.execute("COMMIT")
+    execute("COMMIT")
     current().step("whole", int, atomic=True)
 
 

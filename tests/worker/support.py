@@ -21,6 +21,9 @@ from tests.support.temporary_server import TemporaryServer
 from tests.support.waiting import eventually
 from tests.worker.handlers import ScriptHandler, lines
 
+#: A backstop so far away that a test would fail before it comes.
+NEVER = 3_600
+
 
 class Threaded:
     """A worker in a thread: for the length of a block, whose end it does not wait for its jobs at."""
@@ -94,6 +97,11 @@ def enqueue(*jobs: dict[str, Any], queue: str = "work", **options: Any) -> list[
     """Enqueue jobs with these payloads, their place in the list as key; return their seqs."""
     new = [engine.NewJob(data=data, key=f"{number}", **options) for number, data in enumerate(jobs)]
     return [done.seq for done in engine.run(engine.enqueue(queue, new))]
+
+
+def sleeping(notes: Path, count: int, seconds: float) -> None:
+    """Enqueue jobs that sleep, and note when they start and end."""
+    enqueue(*({"do": "sleep", "seconds": seconds, "file": str(notes)} for _ in range(count)))
 
 
 def expire(queue: str, count: int) -> None:

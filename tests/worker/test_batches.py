@@ -15,7 +15,7 @@ from django_leasequeue.tasks.handler import TaskHandler
 from django_leasequeue.worker import ExitCode
 from tests.support.waiting import eventually
 from tests.tasks import batch_samples as samples
-from tests.worker.processes import TASKS, Start
+from tests.worker.processes import TASKS, Start, finished
 from tests.worker.support import Threaded, take_away, working
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -34,21 +34,21 @@ def worker(**options: Any) -> Threaded:
 
 
 def ended(*results: Any) -> None:
-    def over() -> bool:
-        for result in results:
-            result.refresh()
-        return all(result.is_finished for result in results)
+    eventually(lambda: finished(*results))
 
-    eventually(over)
+
+def worked_off(task: Any, calls: Any) -> list[Any]:
+    """Enqueue these calls, and let a worker run them; return their results."""
+    results: list[Any] = task.enqueue_many(calls)
+    with worker():
+        ended(*results)
+    return results
 
 
 @BOTH
 def test_each_job_of_a_run_has_its_own_end(task: Any) -> None:
     words = ["ok", "fail", "for good", "no json", *range(96)]
-    results = task.enqueue_many((word,) for word in words)
-    with worker():
-        ended(*results)
-    good, failed, for_good, no_json, *others = results
+    good, failed, for_good, no_json, *others = worked_off(task, ((word,) for word in words))
     assert good.return_value == [good.id, 1, "ok"]
     assert [other.return_value for other in others] == [[other.id, 1, n] for n, other in enumerate(others)]
     assert all(result.attempts == 1 and len(result.worker_ids) == 1 for result in (good, *others))
@@ -61,9 +61,7 @@ def test_each_job_of_a_run_has_its_own_end(task: Any) -> None:
 
 @BOTH
 def test_an_error_of_the_run_is_that_of_jobs_without_an_answer(task: Any) -> None:
-    answered, unanswered, raises = task.enqueue_many([("ok",), ("nothing",), ("raise",)])
-    with worker():
-        ended(answered, unanswered, raises)
+    answered, unanswered, raises = worked_off(task, [("ok",), ("nothing",), ("raise",)])
     assert answered.status == TaskResultStatus.SUCCESSFUL
     assert [raises.attempts, unanswered.attempts] == [2, 2]
     trace = raises.errors[0].traceback
@@ -72,9 +70,7 @@ def test_an_error_of_the_run_is_that_of_jobs_without_an_answer(task: Any) -> Non
 
 
 def test_a_job_without_an_answer_is_done_without_a_value() -> None:
-    results = samples.tens.enqueue_many((n,) for n in range(10))
-    with worker():
-        ended(*results)
+    results = worked_off(samples.tens, ((n,) for n in range(10)))
     assert [result.return_value for result in results] == [None] * 10
     assert samples.runs == [list(range(10))], "a full batch waits no longer"
 
@@ -99,9 +95,7 @@ def test_the_pause_of_a_task_reaches_those_that_wait_and_leaves_other_batches_wh
 
 def test_only_jobs_with_the_same_argument_run_together() -> None:
     calls = [{"tenant": n % 3, "n": n} for n in range(12)]
-    results = samples.by_tenant.enqueue_many(calls)
-    with worker():
-        ended(*results)
+    worked_off(samples.by_tenant, calls)
     assert sorted(samples.runs, key=lambda run: run[0]["tenant"]) == [
         [call for call in calls if call["tenant"] == tenant] for tenant in range(3)
     ]
@@ -109,9 +103,7 @@ def test_only_jobs_with_the_same_argument_run_together() -> None:
 
 @pytest.mark.parametrize("task", [samples.sleeps, samples.asleeps], ids=["thread", "loop"])
 def test_a_timeout_is_that_of_the_run_and_spares_answered_jobs(task: Any) -> None:
-    first, *others = task.enqueue_many([()] * 3)
-    with worker():
-        ended(first, *others)
+    first, *others = worked_off(task, [()] * 3)
     assert first.return_value == "before"
     for other in others:
         assert other.status == TaskResultStatus.FAILED
@@ -139,23 +131,17 @@ def test_a_run_that_is_given_up_frees_the_places_of_its_jobs() -> None:
 
 
 def test_a_run_that_leaves_a_transaction_open_fails_all_its_jobs() -> None:
-    results = samples.leaves_transaction.enqueue_many([()] * 3)
-    with worker():
-        ended(*results)
+    results = worked_off(samples.leaves_transaction, [()] * 3)
     assert all("TransactionLeftOpen" in result.errors[0].exception_class_path for result in results)
 
 
 def test_what_belongs_to_one_job_is_refused_in_a_run_of_many() -> None:
-    results = samples.steps.enqueue_many([("step",), ("sleep",), ("progress",), ("replace",), ("job",)])
-    with worker():
-        ended(*results)
+    results = worked_off(samples.steps, [("step",), ("sleep",), ("progress",), ("replace",), ("job",)])
     assert all("task of its own" in result.return_value for result in results)
 
 
 def test_a_limit_bounds_how_many_jobs_of_a_key_run_together() -> None:
-    results = samples.limited.enqueue_many({"customer": 1} for _ in range(7))
-    with worker():
-        ended(*results)
+    worked_off(samples.limited, ({"customer": 1} for _ in range(7)))
     assert max(len(run) for run in samples.runs) == 3
 
 

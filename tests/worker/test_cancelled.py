@@ -12,7 +12,7 @@ from django_leasequeue.engine import NewJob, Node
 from django_leasequeue.models import Job, JobEvent, JobResult, LiveJob
 from tests.engine.helpers import make
 from tests.support.waiting import eventually
-from tests.worker.handlers import ScriptHandler, lines, note
+from tests.worker.handlers import ScriptHandler, lines, note, times
 from tests.worker.support import working
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -40,16 +40,11 @@ class Goes(ScriptHandler):
         return None
 
 
-def starts(notes: Path) -> int:
-    return sum(word == "start" for _, word, _ in lines(notes))
-
-
 @pytest.mark.parametrize("listens", [True, False])
-def test_what_is_held_is_not_started_and_what_runs_is_told(listens: bool, settings: Any, tmp_path: Path) -> None:
+def test_what_is_held_is_not_started_and_what_runs_is_told(listens: bool, settings: Any, notes: Path) -> None:
     if not listens:
         settings.LEASEQUEUE = {"LISTEN_DSN": ""}
     make(lease_ms=600_000, result_ttl_ms=60_000)
-    notes = tmp_path / "notes"
     nodes = [Node("work", NewJob({"do": do, "file": str(notes)})) for do in ("quick", "heed", *["return"] * 38)]
     uid = uuid4()
     # The end of the quick one is sent later than the cancel. No claim is under way then: its jobs would be started,
@@ -57,10 +52,10 @@ def test_what_is_held_is_not_started_and_what_runs_is_told(listens: bool, settin
     with working(Goes(), queues=["work"], concurrency=3, prefetch=20, ack_ms=1_000, max_jobs=6) as worker:
         eventually(lambda: worker.state.notifications_arrive() is listens, "it listens")
         engine.run(engine.start_workflow(nodes, uid))
-        eventually(lambda: starts(notes) == 4 and len(worker.state.held) >= 5, "some run, some wait")
+        eventually(lambda: times(notes, "start") == 4 and len(worker.state.held) >= 5, "some run, some wait")
         assert engine.run(engine.cancel_workflow(uid)) < 37
         eventually(lambda: not worker.state.held, "they have ended, the others are given back")
-    assert starts(notes) == 4
+    assert times(notes, "start") == 4
     for _ in range(3):
         assert engine.run(engine.claim("work", "other", 10)) == []
     assert not LiveJob.objects.exists()
@@ -69,25 +64,24 @@ def test_what_is_held_is_not_started_and_what_runs_is_told(listens: bool, settin
 
 
 @pytest.mark.parametrize(("listens", "result_ttl_ms"), [(True, 60_000), (False, 60_000), (True, 0)])
-def test_jobs_are_cancelled_while_they_run(listens: bool, result_ttl_ms: int, settings: Any, tmp_path: Path) -> None:
+def test_jobs_are_cancelled_while_they_run(listens: bool, result_ttl_ms: int, settings: Any, notes: Path) -> None:
     if not listens:
         settings.LEASEQUEUE = {"LISTEN_DSN": ""}
     queue = Queue("work", lease_ms=600_000 if listens else 9_000, result_ttl_ms=result_ttl_ms)
-    file = str(tmp_path / "notes")
     todo: list[dict[str, Any]] = [{"do": "heed"}, {"do": "return"}, {"do": "async", "async": True}]
-    queue.enqueue_many([{**data, "file": file} for data in [*todo, *[{"do": "held"}] * 5, {"do": "heed"}]])
+    queue.enqueue_many([{**data, "file": str(notes)} for data in [*todo, *[{"do": "held"}] * 5, {"do": "heed"}]])
     seqs = sorted(Job.objects.values_list("pk", flat=True))
     with working(Goes(), queues=["work"], concurrency=2, async_concurrency=1, prefetch=20) as worker:
         eventually(lambda: worker.state.notifications_arrive() is listens, "it listens")
-        eventually(lambda: len(lines(tmp_path / "notes")) == 3, "three run")
+        eventually(lambda: len(lines(notes)) == 3, "three run")
         # Those that wait in the worker first: a thread that comes free would start the next one of them.
         assert Job.objects.filter(pk__in=seqs[1:8]).cancel(running=True) == 7
         assert queue.cancel(seqs[0]) == "processing"
         assert queue.cancel(seqs[0], running=True) == "cancelled"
         eventually(lambda: set(worker.state.held) == {seqs[8]}, "what was cancelled is not held")
-        eventually(lambda: len(lines(tmp_path / "notes")) == 7, "the last one runs")
+        eventually(lambda: len(lines(notes)) == 7, "the last one runs")
         assert Job.objects.get().pk == seqs[8]
-    said = [word for _, word, _ in lines(tmp_path / "notes")]
+    said = [word for _, word, _ in lines(notes)]
     assert (said.count("start"), said.count("cancelled"), said.count("stopping")) == (4, 3, 1)
     assert not JobResult.objects.exists()
     assert set(JobEvent.objects.filter(seq__in=seqs[:8]).values_list("kind", flat=True)) <= {1, 2, 3, 10}

@@ -11,7 +11,7 @@ from django.db import connection, connections, transaction
 from django_leasequeue.worker import edge
 from tests.support.waiting import eventually
 from tests.worker import rude_tasks as rude
-from tests.worker.processes import TASKS, completed, error_of, starting, work_off
+from tests.worker.processes import TASKS, completed, error_of, finished, starting, work_off
 
 pytestmark = [pytest.mark.chaos, pytest.mark.slow]
 
@@ -140,9 +140,9 @@ def test_a_coroutine_does_not_wait_for_the_sync_part_of_another(subprocess_env: 
         worker = start(*TASKS)
         eventually((tmp_path / "blocks").exists, "it blocks the thread of sync parts")
         quick = [rude.nothing.enqueue() for _ in range(3)]
-        eventually(lambda: all(result.refresh() or result.is_finished for result in quick), "the others end")
+        eventually(lambda: finished(*quick), "the others end")
         (tmp_path / "go on").touch()
-        eventually(lambda: blocking.refresh() or blocking.is_finished, "it ends")
+        eventually(lambda: finished(blocking), "it ends")
         worker.ends()
     assert completed(blocking, *quick)
 

@@ -25,15 +25,11 @@ from django_leasequeue.worker.fetcher import Fetcher
 from tests.support.documents import blocks
 from tests.support.ports import free_port
 from tests.support.waiting import eventually
-from tests.worker.handlers import lines
+from tests.worker.handlers import EMBEDDED, lines, times
 from tests.worker.processes import Process, alive, children_of
-from tests.worker.support import enqueue, ready, results
+from tests.worker.support import enqueue, ready, results, sleeping
 
 pytestmark = pytest.mark.django_db(transaction=True)
-
-OPTIONS: dict[str, Any] = {
-    "queues": ["work"], "reaper": False, "handler": "tests.worker.handlers.ScriptHandler",
-}  # fmt: skip
 
 
 @pytest.fixture
@@ -87,23 +83,17 @@ def served(application: Any) -> Iterator[None]:
         server.life.result(60)
 
 
-def noted(notes: Path, word: str) -> int:
-    return sum(said == word for _, said, _ in lines(notes))
-
-
-def test_jobs_run_in_the_web_process_and_its_end_waits_for_them(on: None, tmp_path: Path) -> None:
-    notes = tmp_path / "notes"
-    jobs: list[dict[str, Any]] = [{"do": "sleep", "seconds": 0.3, "file": str(notes)} for _ in range(5)]
-    enqueue(*jobs)
+def test_jobs_run_in_the_web_process_and_its_end_waits_for_them(on: None, notes: Path) -> None:
+    sleeping(notes, 5, 0.3)
     handlers = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
-    with served(with_worker(get_asgi_application(), **OPTIONS)):
-        eventually(lambda: noted(notes, "start") >= 2 and Worker.objects.exists(), "two run")
+    with served(with_worker(get_asgi_application(), **EMBEDDED)):
+        eventually(lambda: times(notes, "start") >= 2 and Worker.objects.exists(), "two run")
         row = Worker.objects.get()
         assert row.node.endswith(":web")
         assert (row.pid, row.concurrency) == (os.getpid(), 2)
         assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)] == handlers
-    assert noted(notes, "start") == noted(notes, "end") == len(results())
-    assert ready() == 5 - noted(notes, "end")
+    assert times(notes, "start") == times(notes, "end") == len(results())
+    assert ready() == 5 - times(notes, "end")
     assert not Worker.objects.exists()
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("leasequeue-job")]
 
@@ -118,7 +108,7 @@ def test_the_worker_lives_within_the_life_of_an_application_that_has_one(on: Non
             heard.append((word, bool(runs)))
             await send({"type": f"lifespan.{word}.complete"})
 
-    with served(with_worker(application, **OPTIONS)):
+    with served(with_worker(application, **EMBEDDED)):
         eventually(Worker.objects.exists, "it runs")
     assert heard == [("startup", False), ("shutdown", False)]
 
@@ -132,7 +122,7 @@ def test_no_worker_starts_for_an_application_that_fails_to(on: None, says: bool)
         else:
             raise LookupError("no")
 
-    with closing(Server(with_worker(application, **OPTIONS))) as server:
+    with closing(Server(with_worker(application, **EMBEDDED))) as server:
         if says:
             assert server.ask("startup") == "startup.failed"
             server.life.result(60)
@@ -153,14 +143,14 @@ async def test_requests_go_to_the_application() -> None:
 
 
 def test_none_starts_in_tests_where_nobody_asks_for_it(work: str) -> None:
-    worker = EmbeddedWorker(**OPTIONS)
+    worker = EmbeddedWorker(**EMBEDDED)
     assert not worker.start()
     assert not worker.running
     assert worker.stop()
 
 
 def test_a_process_has_one_and_may_have_another_after_its_end(on: None, caplog: pytest.LogCaptureFixture) -> None:
-    first, second = EmbeddedWorker(**OPTIONS), EmbeddedWorker(**OPTIONS)
+    first, second = EmbeddedWorker(**EMBEDDED), EmbeddedWorker(**EMBEDDED)
     assert first.start()
     assert first.start(), "it goes on"
     assert not second.start()
@@ -187,7 +177,7 @@ def test_a_worker_that_breaks_starts_again_and_the_process_goes_on(
         run(self)
 
     monkeypatch.setattr(Fetcher, "run", run_or_break)
-    worker = EmbeddedWorker(**OPTIONS)
+    worker = EmbeddedWorker(**EMBEDDED)
     assert worker.start()
     enqueue({"do": "return", "json": "1"})
     eventually(lambda: len(results()) == 1, "the third takes jobs")
@@ -198,7 +188,7 @@ def test_a_worker_that_breaks_starts_again_and_the_process_goes_on(
 
 
 def test_one_that_cannot_start_is_no_end_of_the_process_and_stops(on: None, caplog: pytest.LogCaptureFixture) -> None:
-    worker = EmbeddedWorker(**{**OPTIONS, "handler": "tests.worker.handlers.Absent"})
+    worker = EmbeddedWorker(**{**EMBEDDED, "handler": "tests.worker.handlers.Absent"})
     assert worker.start()
     eventually(lambda: "cannot start" in caplog.text, "it says so")
     assert worker.running
@@ -207,7 +197,7 @@ def test_one_that_cannot_start_is_no_end_of_the_process_and_stops(on: None, capl
 
 
 def test_one_that_an_operator_has_stopped_stays_off(on: None, caplog: pytest.LogCaptureFixture) -> None:
-    worker = EmbeddedWorker(**OPTIONS)
+    worker = EmbeddedWorker(**EMBEDDED)
     assert worker.start()
     eventually(lambda: worker.healthy, "it runs")
     assert worker._worker is not None
@@ -263,70 +253,47 @@ def test_the_how_to(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def serve(subprocess_env: dict[str, str], work: str) -> Iterator[Callable[..., Process]]:
     with ExitStack() as stack:
-
-        def start(*arguments: str, **env: str) -> Process:
-            started = Process({**subprocess_env, **env}, *arguments)
-            stack.callback(started.close)
-            return started
-
-        yield start
+        yield lambda *arguments: stack.enter_context(closing(Process(subprocess_env, *arguments)))
 
 
-def by_uvicorn() -> tuple[str, ...]:
-    return "uvicorn", "tests.worker.embedded_asgi:application", "--port", str(free_port())
-
-
-def by_gunicorn(tmp_path: Path, *more: str) -> tuple[str, ...]:
-    """Return a command of gunicorn; its workers are forked from a process that has loaded the application."""
+def command_of(server: str, tmp_path: Path, workers: int = 1) -> tuple[str, ...]:
+    """Return a command; gunicorn's workers are forked from a process that has loaded the application."""
+    if server == "uvicorn":
+        return "uvicorn", "tests.worker.embedded_asgi:application", "--port", str(free_port())
     conf = tmp_path / "conf.py"
     conf.write_text("from tests.worker.embedded_asgi import post_worker_init, worker_exit\npreload_app = True\n")
-    return "gunicorn", "-c", str(conf), "-b", f"127.0.0.1:{free_port()}", *more, "testproject.wsgi:application"
-
-
-def sleeping(notes: Path, count: int, seconds: float) -> None:
-    enqueue(*({"do": "sleep", "seconds": seconds, "file": str(notes)} for _ in range(count)))
+    options = ("-c", str(conf), "-b", f"127.0.0.1:{free_port()}", "--workers", str(workers))
+    return "gunicorn", *options, "testproject.wsgi:application"
 
 
 @pytest.mark.slow  # a server's process starts
 @pytest.mark.parametrize("server", ["uvicorn", "gunicorn"])
-def test_a_killed_server_s_jobs_run_again_and_a_stopped_one_s_end(
-    serve: Callable[..., Process], tmp_path: Path, server: str
+def test_a_killed_server_s_jobs_run_again(
+    serve: Callable[..., Process], tmp_path: Path, notes: Path, server: str
 ) -> None:
-    notes = tmp_path / "notes"
-    command = by_uvicorn() if server == "uvicorn" else by_gunicorn(tmp_path)
+    command = command_of(server, tmp_path)
     sleeping(notes, 2, 60)
     killed = serve(*command)
-    eventually(lambda: noted(notes, "start") == 2, "two run")
+    eventually(lambda: times(notes, "start") == 2, "two run")
     killed.close()  # SIGKILL
-    again = serve(*command)
-    eventually(lambda: noted(notes, "start") == 3, "they run again, one by one: they are suspects")
-    again.close()
+    serve(*command)
+    eventually(lambda: times(notes, "start") == 3, "they run again, one by one: they are suspects")
 
 
 @pytest.mark.slow  # a server's processes start
-def test_sigterm_lets_running_jobs_end_and_the_ready_ones_stay(serve: Callable[..., Process], tmp_path: Path) -> None:
-    notes = tmp_path / "notes"
-    sleeping(notes, 5, 1.5)
-    server = serve(*by_uvicorn())
-    eventually(lambda: noted(notes, "start") == 2, "two run")
-    server.send(signal.SIGTERM)
-    assert server.wait() in (0, -signal.SIGTERM), server.text
-    assert noted(notes, "start") == noted(notes, "end") == len(results())
-    assert ready() == 5 - noted(notes, "end") > 0
-    assert not Worker.objects.exists()
-
-
-@pytest.mark.slow  # a server's processes start
-def test_gunicorn_s_workers_have_one_each_that_is_drained(serve: Callable[..., Process], tmp_path: Path) -> None:
-    notes = tmp_path / "notes"
+@pytest.mark.parametrize(("server", "workers"), [("uvicorn", 1), ("gunicorn", 2)])
+def test_sigterm_lets_running_jobs_end_and_the_ready_ones_stay(
+    serve: Callable[..., Process], tmp_path: Path, notes: Path, server: str, workers: int
+) -> None:
     sleeping(notes, 8, 1.5)
-    server = serve(*by_gunicorn(tmp_path, "--workers", "2"))
-    eventually(lambda: noted(notes, "start") >= 4 and Worker.objects.count() == 2, "two run in each")
-    pids = {pid for *_, pid in lines(notes)}
-    assert pids == set(children_of(server.pid)), "none runs in the process that they are forked from"
-    server.ends()
-    assert noted(notes, "start") == noted(notes, "end") == len(results())
-    assert ready() == 8 - noted(notes, "end")
+    stopped = serve(*command_of(server, tmp_path, workers))
+    eventually(lambda: times(notes, "start") >= 2 * workers and Worker.objects.count() == workers, "two run in each")
+    serving = children_of(stopped.pid) if workers > 1 else [stopped.pid]
+    assert sorted({pid for *_, pid in lines(notes)}) == serving, "none runs in the process that others are forked from"
+    stopped.send(signal.SIGTERM)
+    assert stopped.wait() in (0, -signal.SIGTERM), stopped.text
+    assert times(notes, "start") == times(notes, "end") == len(results())
+    assert ready() == 8 - times(notes, "end") > 0
     assert not Worker.objects.exists()
 
 
@@ -339,18 +306,17 @@ def own_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Settings in which ``runserver`` runs jobs, too: a file that may change."""
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
     file = tmp_path / "own_settings.py"
-    worker = {"QUEUES": ["work"], "REAPER": False, "HANDLER": OPTIONS["handler"]}
+    worker = {"QUEUES": ["work"], "REAPER": False, "HANDLER": EMBEDDED["handler"]}
     own = {"RUNSERVER_WORKER": True, "WORKER": worker}
     file.write_text(f"from testproject.settings import *\n\nLEASEQUEUE = {own!r}\n")
     return file
 
 
 @pytest.mark.slow  # a server's process starts
-def test_runserver_lets_jobs_end(own_settings: Path, serve: Callable[..., Process], tmp_path: Path) -> None:
-    notes = tmp_path / "notes"
+def test_runserver_lets_jobs_end(own_settings: Path, serve: Callable[..., Process], notes: Path) -> None:
     sleeping(notes, 1, 1)
     server = serve(*by_runserver("--noreload"))
-    eventually(lambda: noted(notes, "start") == 1, "it runs")
+    eventually(lambda: times(notes, "start") == 1, "it runs")
     server.send(signal.SIGINT)
     server.wait()
     assert lines(notes)[-1][1:] == ("end", server.pid)
@@ -360,12 +326,11 @@ def test_runserver_lets_jobs_end(own_settings: Path, serve: Callable[..., Proces
 
 @pytest.mark.slow  # a server's processes start
 def test_runserver_runs_jobs_where_it_serves_and_a_changed_file_lets_them_end(
-    own_settings: Path, serve: Callable[..., Process], tmp_path: Path
+    own_settings: Path, serve: Callable[..., Process], notes: Path
 ) -> None:
-    notes = tmp_path / "notes"
     sleeping(notes, 1, 2)
     server = serve(*by_runserver())
-    eventually(lambda: noted(notes, "start") == 1, "it runs")
+    eventually(lambda: times(notes, "start") == 1, "it runs")
     ((_, _, first),) = lines(notes)
     assert [first] == children_of(server.pid)
 
@@ -376,5 +341,5 @@ def test_runserver_runs_jobs_where_it_serves_and_a_changed_file_lets_them_end(
     eventually(replaced, "the process is replaced", 60)
     assert len(results()) == 1
     enqueue({"file": str(notes)})
-    eventually(lambda: noted(notes, "end") == 2, "the next one runs jobs, too")
+    eventually(lambda: times(notes, "end") == 2, "the next one runs jobs, too")
     assert [lines(notes)[-1][2]] == children_of(server.pid) != [first]

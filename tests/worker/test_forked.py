@@ -20,7 +20,7 @@ from tests.support.ports import free_port
 from tests.support.threads import ThreadResult
 from tests.support.waiting import eventually
 from tests.worker import rude_tasks as rude
-from tests.worker.processes import TASKS, Start, alive, ask, children_of, completed, error_of, fetch, work_off
+from tests.worker.processes import TASKS, Start, alive, ask, children_of, completed, error_of, fetch, finished, work_off
 
 pytestmark = [pytest.mark.chaos, pytest.mark.slow]
 
@@ -77,7 +77,7 @@ def test_a_child_that_outlives_its_worker_keeps_no_session_and_no_port(
     )
     eventually(lambda: fetch(test_dsn, reapers), "the reaper is connected")
     staying = rude.fork.enqueue("stays", str(tmp_path))
-    eventually(lambda: staying.refresh() or staying.is_finished, "it has forked")
+    eventually(lambda: finished(staying), "it has forked")
     child = int((tmp_path / "child").read_text())
     try:
         for pid in children_of(worker.pid) if arguments else ():
@@ -123,12 +123,11 @@ def test_the_process_ends_in_spite_of_a_thread_that_a_task_left_and_says_which(
     assert "(in tests.worker.rude_tasks.linger, line " in worker.text
 
 
-def test_a_thread_that_ends_within_the_grace_is_waited_for(start: Start) -> None:
+def test_a_thread_that_ends_within_the_grace_is_waited_for(subprocess_env: dict[str, str]) -> None:
     leaving = rude.leave_thread.enqueue("thread", 2)
-    worker = start("--burst", *TASKS)
-    assert worker.wait(60) == 0, worker.text
+    log = work_off(subprocess_env)
     assert completed(leaving)
-    assert "threads of tasks still run" not in worker.text
+    assert "threads of tasks still run" not in log
 
 
 def test_a_fork_waits_until_the_process_of_an_isolated_task_is_started(monkeypatch: pytest.MonkeyPatch) -> None:

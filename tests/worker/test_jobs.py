@@ -13,7 +13,7 @@ from django.db import connection
 from django_leasequeue import engine
 from django_leasequeue.models import JobEvent, JobResult, LiveJob
 from django_leasequeue.worker import ExitCode, JobControl, JobTimeout
-from tests.engine.helpers import errors_of
+from tests.engine.helpers import errors_of, run
 from tests.support.waiting import aeventually, eventually
 from tests.worker.handlers import ScriptHandler
 from tests.worker.support import burst, enqueue, results, working
@@ -125,10 +125,8 @@ def test_a_handler_that_raises_everywhere_does_not_stop_the_worker(caplog: pytes
         job = eventually(lambda: LiveJob.objects.filter(state=3).first(), "the first is dead")
         eventually(lambda: results() == {"1": COMPLETED}, "the second is done")
         assert threaded.worker.healthy
-    assert (job.error_type, "The method settled() of the handler raised" in caplog.text) == (
-        "builtins.LookupError",
-        True,
-    )
+    assert job.error_type == "builtins.LookupError"
+    assert "The method settled() of the handler raised" in caplog.text
 
 
 class Exits(ScriptHandler):
@@ -205,8 +203,7 @@ class Leaky(ScriptHandler):
         self.seen.append(secret.get())
         secret.set(job.seq)
         self.open.append(connection.connection is not None)
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT 1")
+        run("SELECT 1")
         return None
 
     async def arun(self, job: engine.LeasedJob, control: JobControl) -> str | None:
@@ -230,12 +227,11 @@ def test_jobs_share_neither_context_nor_connection(in_loop: bool) -> None:
 
 def connections_of_jobs() -> set[int]:
     """Return the process ids of connections whose last query is one of ``Leaky``; another test may have left some."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
-            " AND query ~ '^SELECT (1|.* FROM .leasequeue_job.)'"
-        )
-        return {pid for (pid,) in cursor.fetchall()}
+    found = run(
+        "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        " AND query ~ '^SELECT (1|.* FROM .leasequeue_job.)'"
+    )
+    return {pid for (pid,) in found}
 
 
 def test_progress_is_stored_while_the_job_runs() -> None:

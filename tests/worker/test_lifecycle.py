@@ -7,7 +7,6 @@ from typing import Any
 
 import psycopg
 import pytest
-from django.db import connection
 
 from django_leasequeue import engine
 from django_leasequeue.models import JobResult, LiveJob, Worker
@@ -15,15 +14,13 @@ from django_leasequeue.notify import close_listeners, listener
 from django_leasequeue.notify.session import Session
 from django_leasequeue.reaper import Duty, DutyRun, Reaper
 from django_leasequeue.worker import ExitCode, JobControl, queue_names, threads
+from tests.engine.helpers import run
 from tests.support.rows import rows
 from tests.support.waiting import eventually
 from tests.worker.handlers import ScriptHandler
-from tests.worker.support import Threaded, at_first_claim, burst, enqueue, results, working
+from tests.worker.support import NEVER, Threaded, at_first_claim, burst, enqueue, results, working
 
 pytestmark = pytest.mark.usefixtures("work")
-
-#: A backstop so far away that a test would fail before it comes.
-NEVER = 3_600
 
 
 class Clocked(ScriptHandler):
@@ -57,10 +54,9 @@ def test_the_reaper_begins_after_the_first_claim(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(Reaper, "start", note)
     enqueue({})
     worker = working(node="here", reaper=True)  # before it starts: its reaper may begin at once
-    with worker, connection.cursor() as cursor:
+    with worker:
         eventually(lambda: claimed, "the reaper begins")
-        cursor.execute("SELECT application_name FROM pg_stat_activity")
-        assert ("leasequeue claim here",) in cursor.fetchall()
+        assert ("leasequeue claim here",) in run("SELECT application_name FROM pg_stat_activity")
     assert claimed == [1]
 
 
@@ -130,14 +126,50 @@ def test_a_queue_announced_while_the_list_is_read_makes_the_worker_read_again() 
     assert link.reads == 2
 
 
+def rests(threaded: Threaded) -> bool:
+    """Whether the worker has found nothing to do and hears of new jobs: it looks once more, and sleeps."""
+    watch = threaded.worker._fetcher._watch
+    return watch is not None and watch.live
+
+
+def test_an_idle_worker_whose_connection_is_lost_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("django_leasequeue.worker.link.FIRST_RETRY", 0.01)
+    with working(poll=NEVER) as threaded:
+        eventually(lambda: rests(threaded), "the worker is idle")
+        end = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE %s"
+        assert run(end, [f"leasequeue claim {threaded.state.node}"[:63] + "%"]) == [(True,)]
+        enqueue({})
+        eventually(lambda: results() == {"0": 1}, "the job is done")
+
+
 def test_a_missing_queue_that_may_not_be_made_is_waited_for(settings: Any) -> None:
     settings.LEASEQUEUE = {"AUTO_CREATE": False}
-    with working(poll=0.1, queues=("declared-later",)) as threaded:
-        time.sleep(0.3)
-        assert threaded.worker.healthy
+    with working(poll=NEVER, queues=("declared-later",)) as threaded:
+        eventually(lambda: rests(threaded), "the worker is idle")
+        eventually(lambda: threaded.worker.healthy, "nothing is wrong")
         engine.run(engine.create("declared-later", preset="django"))
-        engine.run(engine.enqueue("declared-later", [engine.NewJob(key="first")]))
-        eventually(lambda: results() == {"first": 1}, "it is done")
+        enqueue({}, queue="declared-later")
+        eventually(lambda: results() == {"0": 1}, "the job is done")
+        eventually(lambda: rests(threaded), "it is idle again")
+        assert threaded.stop() == 0, "at once"
+
+
+def test_an_idle_worker_looks_by_itself_for_what_nobody_announces() -> None:
+    with working(poll=0.05) as threaded:
+        eventually(lambda: rests(threaded), "the worker is idle")
+        engine.run(engine.enqueue("work", [engine.NewJob(key="later", delay_ms=20)]))
+        eventually(lambda: results() == {"later": 1}, "a delayed job is done")
+
+
+def test_after_a_pause_few_are_claimed_ahead() -> None:
+    with working(poll=NEVER, concurrency=2) as threaded:
+        enqueue(*({} for _ in range(2_000)))
+        eventually(lambda: len(results()) == 2_000, "the short ones are done")
+        eventually(lambda: rests(threaded) and threaded.worker._fetcher._ahead == 1, "the worker has been idle a while")
+        before = threaded.state.figures.claimed
+        enqueue(*({"do": "wait"} for _ in range(300)))
+        eventually(lambda: threaded.state.figures.claimed > before, "long ones are claimed")
+        assert threaded.state.figures.claimed - before <= 2 * (2 + 5)
 
 
 def test_a_burst_goes_on_with_jobs_that_jobs_enqueue() -> None:

@@ -1,6 +1,7 @@
 """``LISTEN_DSN`` and queues in two databases: each has its listener and its reaper, wherever the setting leads."""
 
 from collections.abc import Callable
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -60,10 +61,8 @@ def test_each_database_has_a_reaper_that_promotes_and_wakes_who_waits(
 
 def promoted(alias: str, clock: engine_clock.Clock, *, hears: bool) -> None:
     """A delayed job becomes ready when its time has come, and its waiter is woken at once if notifications reach it."""
-    listener, alarm = Listener(alias), Alarm()
-    found = engine.run(engine.get("mail"), alias)
-    watch = listener.watch([found.id], alarm.wake)
-    try:
+    alarm, found = Alarm(), engine.run(engine.get("mail"), alias)
+    with closing(Listener(alias)) as listener, closing(listener.watch([found.id], alarm.wake)) as watch:
         assert (watch.wait_ready(), watch.live) == (hears, hears)
         eventually(lambda: not hears or not listener._unsettled(), "nothing else wakes it")
         alarm.wait(0)
@@ -72,6 +71,3 @@ def promoted(alias: str, clock: engine_clock.Clock, *, hears: bool) -> None:
         clock.advance(minutes=2)
         assert not hears or alarm.wait(20)
         eventually(LiveJob.objects.using(alias).filter(state=JobState.READY).exists, "the job is ready", 20)
-    finally:
-        watch.close()
-        listener.close()

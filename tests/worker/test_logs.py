@@ -113,10 +113,6 @@ def test_log_lines_hold_their_fields() -> None:
 FORGED = "2026-01-01T00:00:00.000+00:00 CRITICAL worker: the queue is empty"
 
 
-def entries(text: str) -> list[str]:
-    return [line for line in text.splitlines() if not line.startswith("  ")]
-
-
 @pytest.mark.parametrize("formatter", [loglines.TextFormatter(), logging.Formatter("%(levelname)s %(message)s")])
 @pytest.mark.parametrize("ending", ["\n", "\r\n", "\r", "\v", "\x85", "\u2028"])
 def test_an_error_s_text_forges_no_entry(formatter: logging.Formatter, ending: str) -> None:
@@ -134,7 +130,7 @@ def test_an_error_s_text_forges_no_entry(formatter: logging.Formatter, ending: s
             logger.error("It failed: %s", error, exc_info=error, extra={"error": str(error)})
         finally:
             logger.removeHandler(handler)
-        (entry,) = entries(lines[0])
+        (entry,) = [line for line in lines[0].splitlines() if not line.startswith("  ")]
         assert "no route" in entry
         assert "\x1b" not in lines[0]
         assert lines[0].count("CRITICAL worker") >= 3, "it is still told"

@@ -5,7 +5,7 @@ import queue
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any
 
 import psycopg
@@ -45,13 +45,9 @@ def queue_id(test_dsn: str) -> int:
 def waiting(listener: Listener, *queue_ids: int) -> Iterator[Alarm]:
     """A thread that waits for jobs of queues."""
     alarm = Alarm()
-    watch = listener.watch(queue_ids, alarm.wake)
-    assert watch.wait_ready()
-    assert watch.live
-    try:
+    with closing(listener.watch(queue_ids, alarm.wake)) as watch:
+        assert (watch.wait_ready(), watch.live) == (True, True)
         yield alarm
-    finally:
-        watch.close()
 
 
 def hears(channel: str) -> tuple[Subscription, "queue.Queue[str | None]"]:
@@ -182,12 +178,11 @@ async def test_without_a_connection_one_polls(queue_id: int, dsn: str) -> None:
         with pytest.raises(ValueError, match="1 to 63 bytes"):
             get_listener().subscribe(channel, lambda _: None)
     with override_settings(LEASEQUEUE={"LISTEN_DSN": dsn}):
-        listener = Listener("default")
-        assert dsn or listener.polls
-        async with waking(listener, [queue_id]) as sleep:
-            assert not await sleep(3_600), "a poll, far below the time asked for"
-        assert dsn or listener._thread is None
-        listener.close()
+        with closing(Listener("default")) as listener:
+            assert dsn or listener.polls
+            async with waking(listener, [queue_id]) as sleep:
+                assert not await sleep(3_600), "a poll, far below the time asked for"
+            assert dsn or listener._thread is None
 
 
 async def test_coroutines_wait_on_the_same_connection(test_dsn: str, queue_id: int) -> None:
@@ -238,18 +233,13 @@ def test_no_wake_up_is_lost_among_writers(test_dsn: str, queue_id: int) -> None:
 def test_a_lock_that_somebody_keeps_makes_nobody_deaf(other: psycopg.Connection[Any], queue_id: int) -> None:
     stuck = make("stuck")
     other.execute(named("SELECT pg_advisory_lock({lock.listeners}, %s)"), [stuck])
-    listener = Listener("default")
-    blocked = listener.watch([stuck], lambda: None)
-    try:
+    with closing(Listener("default")) as listener, closing(listener.watch([stuck], lambda: None)) as blocked:
         with waiting(listener, queue_id) as alarm:
             enqueue(other)
             assert alarm.wait(60)
             assert not blocked.live
             other.execute(named("SELECT pg_advisory_unlock({lock.listeners}, %s)"), [stuck])
             assert blocked.wait_ready()
-    finally:
-        blocked.close()
-        listener.close()
 
 
 @pytest.fixture
@@ -281,10 +271,8 @@ def test_a_listener_that_hears_nothing_says_what_to_set_and_callers_poll_until_i
     pooled: pytest.MonkeyPatch, other: psycopg.Connection[Any], queue_id: int, caplog: Any
 ) -> None:
     caplog.set_level("INFO", "django_leasequeue.notify")
-    listener = Listener("default")
     woken = threading.Event()
-    watch = listener.watch([queue_id], woken.set)
-    try:
+    with closing(Listener("default")) as listener, closing(listener.watch([queue_id], woken.set)) as watch:
         assert (watch.wait_ready(), watch.live, locks(other)) == (False, False, 0)
         began = time.monotonic()
         another = listener.subscribe("mine", lambda _: None)
@@ -294,32 +282,26 @@ def test_a_listener_that_hears_nothing_says_what_to_set_and_callers_poll_until_i
         pooled.undo()
         eventually(lambda: watch.live and another.live and woken.is_set(), "it hears, and callers look again")
         assert [record.levelname for record in caplog.records if "Notifications come" in record.message] == ["INFO"]
-    finally:
-        watch.close()
-        listener.close()
 
 
 @pytest.mark.slow  # a listener that hears nothing tries again
 def test_callers_one_after_the_other_do_not_ask_a_silent_pooler_each_time(
     pooled: pytest.MonkeyPatch, queue_id: int, caplog: Any
 ) -> None:
-    listener = Listener("default")
     proofs: list[Any] = []
     prove = session.Session.prove
     pooled.setattr(session.Session, "prove", lambda *given: proofs.append(given) or prove(*given))
     pooled.setattr(listener_module, "RETRY_PROOF", 60.0)
-    for _ in range(5):
-        watch = listener.watch([queue_id], lambda: None)
-        assert watch.wait_ready() is False
-        watch.close()
-    listener.close()
+    with closing(Listener("default")) as listener:
+        for _ in range(5):
+            with closing(listener.watch([queue_id], lambda: None)) as watch:
+                assert watch.wait_ready() is False
     assert len(proofs) == 1
 
 
 def test_a_proof_for_which_no_connection_is_free_makes_nobody_deaf(
     monkeypatch: pytest.MonkeyPatch, test_dsn: str, queue_id: int
 ) -> None:
-    listener = Listener("default")
     connect = pool.connect
 
     def crowded(using: str, **given: Any) -> Any:
@@ -328,9 +310,5 @@ def test_a_proof_for_which_no_connection_is_free_makes_nobody_deaf(
         raise psycopg.OperationalError("too many clients already")
 
     monkeypatch.setattr(session.pool, "connect", crowded)
-    watch = listener.watch([queue_id], lambda: None)
-    try:
+    with closing(Listener("default")) as listener, closing(listener.watch([queue_id], lambda: None)) as watch:
         assert (watch.wait_ready(), watch.live) == (True, True)
-    finally:
-        watch.close()
-        listener.close()

@@ -18,10 +18,7 @@ from django_leasequeue.tasks.handler import TaskHandler
 from django_leasequeue.worker import load_options, queue_names
 from django_leasequeue.worker.queue_names import MAX_PATTERNS, QueueChoice, QueueNames, fits
 from tests.support.waiting import eventually
-from tests.worker.support import Threaded, results, working
-
-#: A backstop so far away that a test would fail before it comes.
-NEVER = 3_600
+from tests.worker.support import NEVER, Threaded, results, working
 
 
 def made(*names: str) -> None:

@@ -23,34 +23,21 @@ from django_leasequeue.worker import ExitCode, process
 from tests.support.commands import said
 from tests.support.ports import free_port
 from tests.support.waiting import eventually
-from tests.worker.handlers import lines
+from tests.worker.handlers import lines, times
 from tests.worker.processes import Start, WorkerProcess, alive, ask, children_of
-from tests.worker.support import enqueue, ready, results
+from tests.worker.support import enqueue, ready, results, sleeping
 
 pytestmark = [pytest.mark.usefixtures("work"), pytest.mark.chaos, pytest.mark.slow]
-
-
-@pytest.fixture
-def notes(tmp_path: Path) -> Path:
-    return tmp_path / "notes"
-
-
-def words(notes: Path, word: str) -> int:
-    return sum(noted == word for _, noted, _ in lines(notes))
-
-
-def sleeping(notes: Path, count: int, seconds: float) -> list[int]:
-    return enqueue(*({"do": "sleep", "seconds": seconds, "file": str(notes)} for _ in range(count)))
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_drains(start: Start, notes: Path, number: signal.Signals) -> None:
     sleeping(notes, 40, 0.5)
     worker = start("--concurrency", "4")
-    eventually(lambda: words(notes, "start") >= 4, "four run")
+    eventually(lambda: times(notes, "start") >= 4, "four run")
     worker.send(number)
     assert worker.wait() == 0
-    began, ended = words(notes, "start"), words(notes, "end")
+    began, ended = times(notes, "start"), times(notes, "end")
     assert began == ended, "what had started has ended"
     assert len(results()) == ended < 40
     assert ready() == 40 - ended
@@ -60,7 +47,7 @@ def test_a_signal_drains(start: Start, notes: Path, number: signal.Signals) -> N
 def test_a_second_signal_does_not_wait(start: Start, notes: Path) -> None:
     enqueue(*({"do": "hang", "file": str(notes)} for _ in range(3)))
     worker = start("--concurrency", "2", "--drain-timeout", "3600")
-    eventually(lambda: words(notes, "start") == 2, "two hang")
+    eventually(lambda: times(notes, "start") == 2, "two hang")
     worker.send(signal.SIGTERM)
     worker.says("Worker stops")
     time.sleep(0.3)
@@ -79,12 +66,12 @@ def test_processes_share_a_burst_and_a_signal_to_the_whole_group_counts_once(sta
     notes.unlink()
     enqueue(*({"do": "sleep", "seconds": 0.7, "file": str(notes)} for _ in range(4)), queue="more")
     supervisor = start("--processes", "2", "--concurrency", "2")
-    eventually(lambda: words(notes, "start") == 4, "four run")
+    eventually(lambda: times(notes, "start") == 4, "four run")
     pids = {pid for *_, pid in lines(notes)}
     assert pids <= set(children_of(supervisor.pid))
     os.killpg(supervisor.pid, signal.SIGTERM)
     assert supervisor.wait() == 0
-    assert words(notes, "end") == 4
+    assert times(notes, "end") == 4
     assert not any(alive(pid) for pid in pids)
     assert not Worker.objects.exists()
 
@@ -112,11 +99,11 @@ def test_a_child_that_dies_is_started_again_whatever_its_code(start: Start, note
 def test_workers_do_not_outlive_their_supervisor(start: Start, notes: Path) -> None:
     sleeping(notes, 2, 0.5)
     supervisor = start("--processes", "2", "--concurrency", "1")
-    eventually(lambda: words(notes, "start") == 2, "both run")
+    eventually(lambda: times(notes, "start") == 2, "both run")
     children = children_of(supervisor.pid)
     supervisor.send(signal.SIGKILL)
     eventually(lambda: not any(alive(pid) for pid in children), "they are gone")
-    assert words(notes, "end") == 2, "gracefully"
+    assert times(notes, "end") == 2, "gracefully"
 
 
 def test_max_jobs_replace_a_process(start: Start, notes: Path) -> None:
@@ -133,7 +120,7 @@ def test_max_jobs_replace_a_process(start: Start, notes: Path) -> None:
 def test_a_job_that_does_not_end_costs_its_process(start: Start, notes: Path, arguments: tuple[str, ...]) -> None:
     (stuck,) = enqueue({"do": "hang", "soft": 0.1, "hard": 0.3, "delay": 3_600_000, "file": str(notes)})
     worker = start("--concurrency", "2", *arguments)
-    eventually(lambda: words(notes, "start") == 1, "it hangs")
+    eventually(lambda: times(notes, "start") == 1, "it hangs")
     enqueue(*({"do": "sleep", "seconds": 0.5, "file": str(notes)} for _ in range(2)), queue="other")
     job = eventually(lambda: LiveJob.objects.filter(seq=stuck, state=1).first(), "it is given back with a failure")
     assert "did not end at its hard timeout" in job.error

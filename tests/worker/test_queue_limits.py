@@ -4,7 +4,8 @@ import asyncio
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -19,10 +20,7 @@ from tests.engine.flow import limited
 from tests.support.waiting import eventually
 from tests.worker.handlers import ScriptHandler, lines
 from tests.worker.processes import Start
-from tests.worker.support import Threaded, burst, ready, results, working
-
-#: A backstop so far away that a test would fail before it comes.
-NEVER = 3_600
+from tests.worker.support import NEVER, Threaded, burst, ready, results, working
 
 pytestmark = pytest.mark.usefixtures("queues")
 
@@ -50,34 +48,30 @@ class Counting(ScriptHandler):
         if release:
             self.go.set()
 
-    def _begin(self, queue: str) -> None:
+    @contextmanager
+    def counted(self, queue: str) -> Iterator[None]:
         with self._lock:
             self.now[queue] += 1
             self.most[queue] = max(self.most[queue], self.now[queue])
-
-    def _end(self, queue: str) -> None:
-        with self._lock:
-            self.now[queue] -= 1
-            self.done[queue] += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self.now[queue] -= 1
+                self.done[queue] += 1
 
     def run(self, job: engine.LeasedJob, control: JobControl) -> str | None:
-        self._begin(job.queue)
-        try:
+        with self.counted(job.queue):
             if job.queue == "heavy":
                 assert self.go.wait(60)
                 time.sleep(0.002)
             return super().run(job, control)
-        finally:
-            self._end(job.queue)
 
     async def arun(self, job: engine.LeasedJob, control: JobControl) -> str | None:
-        self._begin(job.queue)
-        try:
+        with self.counted(job.queue):
             while job.queue == "heavy" and not self.go.is_set():
                 await asyncio.sleep(0.005)
             return await super().arun(job, control)
-        finally:
-            self._end(job.queue)
 
 
 def started(handler: Counting, count: int) -> Callable[[], bool]:
@@ -116,14 +110,6 @@ def test_light_jobs_drain_beside_the_limit_and_the_rest_stays_for_other_workers(
     assert (handler.most["heavy"], other.most["heavy"]) == (2, 3)
 
 
-def test_the_end_of_a_job_at_its_limit_starts_the_next_one_without_a_poll() -> None:
-    enqueue(*[{}] * 30, queue="heavy")
-    handler = Counting(release=True)
-    with working(handler, limits={"heavy": 1}, poll=NEVER):
-        eventually(lambda: handler.done["heavy"] == 30, "one follows the other")
-    assert handler.most["heavy"] == 1
-
-
 def test_a_burst_runs_all_jobs_of_limited_queues_as_many_at_once_as_they_may() -> None:
     enqueue(*[{"do": "sleep", "seconds": 0.02}] * 12, queue="heavy")
     enqueue(*[{}] * 12, queue="light")
@@ -157,26 +143,16 @@ def test_the_fetcher_sleeps_when_an_announced_job_has_brought_every_queue_to_its
         eventually(lambda: handler.done["heavy"] == 3, "both have ended")
 
 
-def test_a_job_that_is_due_does_not_wake_the_fetcher_while_its_queue_is_at_its_limit() -> None:
+def test_a_job_that_is_due_wakes_no_fetcher_whose_queue_is_at_its_limit_and_a_later_one_starts_in_time() -> None:
     enqueue({}, queue="heavy")
     handler = Counting()
     with working(handler, limits={"heavy": 1}, poll=NEVER) as threaded:
         eventually(started(handler, 1), "it runs")
         enqueue({}, queue="heavy", delay_ms=50)
+        enqueue({}, queue="heavy", delay_ms=900)
         assert quiet(threaded)
         handler.go.set()
-        eventually(lambda: handler.done["heavy"] == 2, "it runs when the first has ended")
-
-
-def test_jobs_that_are_due_later_start_when_their_queue_has_room_again() -> None:
-    enqueue({}, queue="heavy")
-    handler = Counting()
-    with working(handler, limits={"heavy": 1}, poll=NEVER):
-        eventually(started(handler, 1), "it runs")
-        enqueue({}, queue="heavy", delay_ms=400)
-        time.sleep(0.1)
-        handler.go.set()
-        eventually(lambda: handler.done["heavy"] == 2, "the delayed one runs")
+        eventually(lambda: handler.done["heavy"] == 3, "one runs when the first has ended, the last when it is due")
 
 
 def test_a_lost_run_that_goes_on_counts_for_its_limit() -> None:
@@ -216,8 +192,7 @@ def test_a_worker_says_its_limits_in_its_row_and_on_its_health_page(monkeypatch:
 
 
 @pytest.mark.slow  # processes
-def test_each_process_has_the_limit_for_itself(start: Start, tmp_path: Path) -> None:
-    notes = tmp_path / "notes"
+def test_each_process_has_the_limit_for_itself(start: Start, notes: Path) -> None:
     enqueue(*[{"do": "wait", "file": str(notes)}] * 6, queue="heavy")
     worker = start("--processes", "2", "--limit", "heavy=2", "--queues", "he*,light", "--concurrency", "4")
     eventually(lambda: len(lines(notes)) == 4, "two run in each")

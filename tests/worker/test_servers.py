@@ -18,7 +18,7 @@ from tests.support.environment import child_environment
 from tests.support.faults import faulty
 from tests.support.temporary_server import TemporaryServer
 from tests.support.waiting import eventually
-from tests.worker.handlers import lines
+from tests.worker.handlers import lines, times
 from tests.worker.processes import WorkerProcess, starting
 from tests.worker.support import enqueue_at, noted
 
@@ -57,11 +57,11 @@ class Site:
 
 
 @pytest.fixture
-def site(migrated_server: TemporaryServer, tmp_path: Path) -> Iterator[Site]:
+def site(migrated_server: TemporaryServer, notes: Path) -> Iterator[Site]:
     with starting(child_environment(migrated_server.url())) as start:
         # The reaper, which `WorkerProcess` leaves out otherwise, is one of those who have to come back.
         worker = start("--processes", "2", "--concurrency", "2", "--poll", "1", reaper=True)
-        site = Site(migrated_server, worker, tmp_path / "notes")
+        site = Site(migrated_server, worker, notes)
         worker.says("Worker started", 2)
         worker.says("This reaper leads now")
         noted(site.notes, site.enqueue())
@@ -127,12 +127,7 @@ def test_everybody_is_back_and_says_it_once(site: Site, way: str) -> None:
 @pytest.mark.slow
 @pytest.mark.sample
 @pytest.mark.chaos
-def test_postgresql_restarts_underneath(migrated_server: TemporaryServer, tmp_path: Path) -> None:
-    notes = tmp_path / "notes"
-
-    def ends() -> int:
-        return sum(word == "end" for _, word, _ in lines(notes))
-
+def test_postgresql_restarts_underneath(migrated_server: TemporaryServer, notes: Path) -> None:
     env = child_environment(migrated_server.url())
     with migrated_server.connect() as connection, starting(env) as begin:
         executor = engine.ConnectionExecutor(connection)
@@ -141,7 +136,7 @@ def test_postgresql_restarts_underneath(migrated_server: TemporaryServer, tmp_pa
         executor.run(engine.enqueue("work", [engine.NewJob(job, key=f"{n}") for n in range(600)]))
         worker = begin("--concurrency", "4")
         for done in (50, 250):
-            eventually(lambda done=done: ends() > done, "some are done")
+            eventually(lambda done=done: times(notes, "end") > done, "some are done")
             migrated_server.stop("immediate")
             time.sleep(0.5)
             migrated_server.start()
@@ -166,8 +161,8 @@ def count(connection: Any, table: str) -> int:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("queues", [(), ("--queues", "near,far.*")])
-def test_a_worker_of_two_servers(migrated_server: TemporaryServer, tmp_path: Path, queues: tuple[str, ...]) -> None:
-    near, notes = migrated_server, tmp_path / "notes"
+def test_a_worker_of_two_servers(migrated_server: TemporaryServer, notes: Path, queues: tuple[str, ...]) -> None:
+    near = migrated_server
     with TemporaryServer(HOME, migrated=True) as far:
         places = ((near, "near"), (far, "far.mail"))
 

@@ -1,12 +1,11 @@
 """Atomic steps whose COMMIT takes its time: until it is through nobody takes the job out, and nothing else waits."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import pytest
 from django.contrib.auth.models import Group
-from django.db import connection
 
 from django_leasequeue import engine
 from django_leasequeue.engine import ConnectionExecutor, Ending, Failure, LeasedJob, Outcome, Release
@@ -18,7 +17,7 @@ from django_leasequeue.tasks import chain, current, task
 from django_leasequeue.tasks.handler import TaskHandler
 from django_leasequeue.testing import Harness
 from django_leasequeue.worker import JobControl
-from tests.engine.helpers import NODE, claim, kept_waiting, make, one, open_transaction, own_connection, put
+from tests.engine.helpers import NODE, claim, kept_waiting, make, one, open_transaction, own_connection, put, run
 from tests.support.threads import ThreadResult
 from tests.support.waiting import eventually
 
@@ -31,33 +30,36 @@ AT_THE_GATE = "SELECT FROM pg_locks WHERE locktype = 'advisory' AND objid = %s A
 
 @pytest.fixture(autouse=True)
 def _commits_of_groups_wait_at_the_gate(transactional_db: None) -> Iterator[None]:
-    with connection.cursor() as cursor:
-        cursor.execute(f"""
-            CREATE FUNCTION slow_commit() RETURNS trigger LANGUAGE plpgsql AS
-                'BEGIN PERFORM pg_advisory_xact_lock_shared({GATE}); RETURN NULL; END';
-            CREATE CONSTRAINT TRIGGER slow_commit AFTER INSERT ON auth_group DEFERRABLE INITIALLY DEFERRED
-                FOR EACH ROW EXECUTE FUNCTION slow_commit()""")
+    run(f"""
+        CREATE FUNCTION slow_commit() RETURNS trigger LANGUAGE plpgsql AS
+            'BEGIN PERFORM pg_advisory_xact_lock_shared({GATE}); RETURN NULL; END';
+        CREATE CONSTRAINT TRIGGER slow_commit AFTER INSERT ON auth_group DEFERRABLE INITIALLY DEFERRED
+            FOR EACH ROW EXECUTE FUNCTION slow_commit()""")
     yield
-    with connection.cursor() as cursor:
-        cursor.execute("DROP TRIGGER slow_commit ON auth_group; DROP FUNCTION slow_commit()")
+    run("DROP TRIGGER slow_commit ON auth_group; DROP FUNCTION slow_commit()")
 
 
 @contextmanager
-def committing(job: LeasedJob) -> Iterator[Callable[[], Any]]:
-    """A step of a job that is being committed; the block's value lets it go on, and returns what the step did."""
+def at_the_gate(call: Callable[[], Any]) -> Iterator[Callable[[], Any]]:
+    """A call whose commit waits; the block's value lets it go on, and returns what the call did."""
     with own_connection() as gate:
         gate.connection.execute("SELECT pg_advisory_lock(%s)", [GATE])
-        with ThreadResult(lambda: JobControl(job, NODE).step("charge", charge, atomic=True)) as step:
+        with ThreadResult(call) as called:
             try:
                 eventually(lambda: gate.connection.execute(AT_THE_GATE, [GATE]).fetchone() == ())
 
                 def goes_on() -> Any:
                     gate.connection.execute("SELECT pg_advisory_unlock_all()")
-                    return step.value()
+                    return called.value()
 
                 yield goes_on
             finally:
                 gate.connection.execute("SELECT pg_advisory_unlock_all()")
+
+
+def committing(job: LeasedJob) -> AbstractContextManager[Callable[[], Any]]:
+    """A step of a job that is being committed."""
+    return at_the_gate(lambda: JobControl(job, NODE).step("charge", charge, atomic=True))
 
 
 def charge() -> str:
@@ -115,9 +117,8 @@ def test_a_step_waits_for_who_takes_its_job_out_and_leaves_nothing(taking: str) 
     with open_transaction() as executor:
         assert TAKING[taking](job, executor.run)
         with ThreadResult(lambda: JobControl(job, NODE).step("charge", charge, atomic=True)) as step:
-            waits = "SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
-            with own_connection() as watcher:
-                eventually(lambda: watcher.connection.execute(waits).fetchone() == ())
+            waits = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+            eventually(lambda: run(waits) == [(1,)])
             executor.connection.commit()
             with pytest.raises(LeaseLost):
                 step.value()
@@ -189,8 +190,7 @@ def refunding(outcome: Any) -> None:
 
 def test_who_comes_after_a_dead_letter_sees_what_its_step_has_done(clock: Clock, leasequeue: Harness) -> None:
     chain(charging.s().on_failure(refunding.s())).enqueue()
-    (job,) = engine.run(engine.claim("default", NODE, 1))
-    with committing(job) as goes_on:
+    with committing(one("default")) as goes_on:
         clock.advance(hours=1)
         assert leasequeue.drain() == []
         assert not DeadLetter.objects.exists()
@@ -202,15 +202,9 @@ def test_who_comes_after_a_dead_letter_sees_what_its_step_has_done(clock: Clock,
 @pytest.mark.parametrize("beside", [0, 1], ids=["alone in its claim", "with others in its claim"])
 def test_a_cancel_in_the_commit_of_an_atomic_task_with_steps_comes_too_late(beside: int) -> None:
     """The steps of such a task hold nothing: its end takes the job out, and would wait for who waits for them."""
-    charged_in_steps.enqueue()
-    booked = [charged_in_steps.enqueue() for _ in range(beside)]
-    job = engine.run(engine.claim("default", NODE, 1 + beside))[0]
-    assert len(booked) == beside
-    with own_connection() as gate:
-        gate.connection.execute("SELECT pg_advisory_lock(%s)", [GATE])
-        with ThreadResult(lambda: TaskHandler().run(job, JobControl(job, NODE))) as run:
-            eventually(lambda: gate.connection.execute(AT_THE_GATE, [GATE]).fetchone() == ())
-            with kept_waiting(lambda executor: cancels(job, executor.run)) as cancel:
-                gate.connection.execute("SELECT pg_advisory_unlock_all()")
-                assert (run.value(), cancel.result()) == ('"charged"', False)
+    charged_in_steps.enqueue_many([()] * (1 + beside))
+    job, *_ = claim(1 + beside, "default")
+    with at_the_gate(lambda: TaskHandler().run(job, JobControl(job, NODE))) as goes_on:
+        with kept_waiting(lambda executor: cancels(job, executor.run)) as cancel:
+            assert (goes_on(), cancel.result()) == ('"charged"', False)
     assert charged()

@@ -30,6 +30,16 @@ def execute(alias: str, sql: Any) -> list[Any]:
         return list(cursor.fetchall()) if cursor.description else []
 
 
+def atomically(alias: str) -> None:
+    with transaction.atomic(using=alias), transaction.atomic(using=alias):
+        execute(alias, "INSERT INTO auth_group (name) VALUES ('x')")
+
+
+def locked(alias: str) -> None:
+    with transaction.atomic(using=alias):
+        list(Group.objects.using(alias).select_for_update())
+
+
 #: Writes to the database of an alias, however they are put.
 WRITES: dict[str, Callable[[str], object]] = {
     "orm": lambda alias: Group.objects.using(alias).create(name="x"),
@@ -43,22 +53,12 @@ WRITES: dict[str, Callable[[str], object]] = {
     "two": lambda alias: execute(alias, "SELECT 1; COMMIT; SELECT setval('auth_group_id_seq', 9000)"),
     "rolled": lambda alias: execute(alias, "ROLLBACK; INSERT INTO auth_group (name) VALUES ('x')"),
     "nested": lambda alias: execute(alias, "/* a /* b */ select */ INSERT INTO auth_group (name) VALUES ('x')"),
-    "atomic": lambda alias: atomically(alias),  # noqa: PLW0108  (it stands below)
+    "atomic": atomically,
     "queue": lambda alias: Queue("work", using=alias).enqueue(1),
     "many": lambda alias: Queue("work", using=alias).enqueue_many(range(150)),
     "event": lambda alias: engine.run(engine.create("another"), alias),
-    "lock": lambda alias: locked(alias),  # noqa: PLW0108
+    "lock": locked,
 }
-
-
-def atomically(alias: str) -> None:
-    with transaction.atomic(using=alias), transaction.atomic(using=alias):
-        execute(alias, "INSERT INTO auth_group (name) VALUES ('x')")
-
-
-def locked(alias: str) -> None:
-    with transaction.atomic(using=alias):
-        list(Group.objects.using(alias).select_for_update())
 
 
 @pytest.fixture
@@ -79,6 +79,8 @@ def test_an_atomic_step_writes_to_its_own_database_only(
     execute(far, "SELECT setval('auth_group_id_seq', 100)")
     with pytest.raises(InvalidOption, match="writes to the database 'far' or locks rows there"):
         JobControl(job, NODE).step("a", lambda: str(write(far)), atomic=True)
+    with pytest.raises(InvalidOption, match="writes to the database 'far'"), JobControl(job, NODE).atomic_step("b"):
+        write(far)
     assert not Group.objects.using(far).filter(name="x").exists()
     assert Job.objects.using(far).count() == 0
     assert execute(far, "SELECT last_value FROM auth_group_id_seq") == [(100,)]
@@ -140,12 +142,18 @@ def test_a_step_whose_transaction_was_ended_by_hand_is_not_done(job: LeasedJob, 
     control.step("b", lambda: execute("default", "SET TRANSACTION ISOLATION LEVEL SERIALIZABLE"), atomic=True)
 
 
-def test_an_atomic_task_that_was_ended_by_hand_has_not_ended(leasequeue: Harness) -> None:
-    """Nor where a step behind it is in a transaction that is whole."""
-    ends_by_hand.enqueue()
+@pytest.mark.parametrize(("rude", "error", "says"), [
+    # Nor where a step behind it is in a transaction that is whole.
+    (ends_by_hand, InvalidOption, "the atomic task tests.worker.rude_tasks.ends_by_hand ended its transaction"),
+    (closes_in_a_block, TransactionLeftOpen, "left a transaction whose connection it closed"),
+])  # fmt: skip
+def test_a_task_that_ended_its_transaction_by_hand_or_closed_its_connection_has_not_ended(
+    leasequeue: Harness, rude: Any, error: type[Exception], says: str
+) -> None:
+    rude.enqueue()
     (ran,) = leasequeue.drain()
-    assert (ran.state, type(ran.error)) == ("failing", InvalidOption)
-    assert "the atomic task tests.worker.rude_tasks.ends_by_hand ended its transaction" in str(ran.error)
+    assert (ran.state, type(ran.error)) == ("failing", error)
+    assert says in str(ran.error)
 
 
 def test_a_step_that_closes_its_connection_says_so(job: LeasedJob) -> None:
@@ -156,13 +164,6 @@ def test_a_step_that_closes_its_connection_says_so(job: LeasedJob) -> None:
     with pytest.raises(InvalidOption, match="the connection to 'default' was closed inside of a transaction"):
         JobControl(job, NODE).step("a", closes, atomic=True)
     assert (Group.objects.count(), engine.run(read_steps(job.seq))) == (0, {})
-
-
-def test_a_task_that_closes_the_connection_of_its_block_says_so(leasequeue: Harness) -> None:
-    closes_in_a_block.enqueue()
-    (ran,) = leasequeue.drain()
-    assert (ran.state, type(ran.error)) == ("failing", TransactionLeftOpen)
-    assert "left a transaction whose connection it closed" in str(ran.error)
 
 
 #: Writes of a block that is done.

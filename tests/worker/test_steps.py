@@ -12,7 +12,6 @@ import pytest
 from asgiref.sync import sync_to_async
 from django.contrib.auth.models import Group
 from django.test import override_settings
-from pytest_django import DjangoDbBlocker
 
 from django_leasequeue import engine
 from django_leasequeue.engine import Failure, LeasedJob, Release
@@ -25,9 +24,7 @@ from django_leasequeue.testing import Harness
 from django_leasequeue.worker import JobControl
 from django_leasequeue.worker.durable import Suspended
 from tests.engine.helpers import NODE, make, one, put
-from tests.support.faults import alias, faulty
 from tests.support.pages import run_page
-from tests.support.temporary_server import TemporaryServer
 from tests.support.threads import ThreadResult
 
 NOT_JSON: Any = [
@@ -296,21 +293,6 @@ class TestAtomic:
             assert first.value() == "second"
         assert set(Group.objects.values_list("name", flat=True)) == ({"second"} if atomic else {"first", "second"})
         assert JobStep.objects.get().value == "second"
-
-
-def test_atomic_steps_write_nowhere_else(migrated_server: TemporaryServer, django_db_blocker: DjangoDbBlocker) -> None:
-    with faulty(migrated_server) as server, alias(server, "jobs", direct=True), alias(server, "elsewhere", direct=True):
-        with django_db_blocker.unblock():
-            engine.run(engine.create("steps"), "jobs")
-            engine.run(engine.enqueue("steps", [engine.NewJob()]), "jobs")
-            (job,) = engine.run(engine.claim("steps", NODE), "jobs")
-            control = JobControl(job, NODE, "jobs")
-            groups = Group.objects.using("elsewhere")
-            with pytest.raises(InvalidOption, match="writes to the database 'elsewhere' or locks rows"):
-                control.step("a", lambda: groups.create(name="x"), atomic=True)
-            with pytest.raises(InvalidOption, match="writes to the database"), control.atomic_step("block"):
-                groups.create(name="x")
-            assert control.step("b", groups.filter(name="x").count, atomic=True) == 0
 
 
 def test_the_model_is_read_only() -> None:

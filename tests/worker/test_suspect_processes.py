@@ -30,19 +30,11 @@ QUEUE = "default"
 
 
 @pytest.fixture(autouse=True)
-def _own_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Journals of this test alone, and no memory of a process that was refused."""
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    monkeypatch.setattr("tempfile.tempdir", None)
+def _no_process_stays(own_directory: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """No process of this test either, and no memory of one that was refused."""
     monkeypatch.setattr(isolation, "_refused_until", 0.0)
     yield
     end_idle()
-
-
-@pytest.fixture
-def start(subprocess_env: dict[str, str], tmp_path: Path, start: Start) -> Start:
-    subprocess_env["TMPDIR"] = str(tmp_path)
-    return start
 
 
 def end_idle() -> None:
@@ -110,7 +102,7 @@ def test_a_poison_task_ends_one_worker_and_then_only_processes_of_its_own(
         poison.refresh()
         return poison.status is TaskResultStatus.FAILED and done(*before, *after)
 
-    eventually(over, "all have ended")
+    eventually(over, "all have ended", 480)  # after five starts of a process
     workers[-1].ends()
     assert len(workers) == 2
     found = processes(tmp_path, "poison")
@@ -160,11 +152,11 @@ def test_what_is_given_back_unstarted_stays_what_it_was(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("how", ["cancel", "timeout", "hurry"])
 def test_what_ends_the_run_of_a_suspect_kills_its_process(tmp_path: Path, how: str) -> None:
-    task = tasks.until.using(timeout=0.2, max_attempts=2) if how == "timeout" else tasks.until
+    task = tasks.until.using(timeout=2, max_attempts=2) if how == "timeout" else tasks.until
     result = task.enqueue(str(tmp_path), "suspect", "never")
     expire(QUEUE, 1)
     with working(TaskHandler(), queues=[QUEUE]):
-        (pid,) = eventually(lambda: processes(tmp_path, "suspect"))
+        pid, *_ = eventually(lambda: processes(tmp_path, "suspect"))
         assert pid != os.getpid()
         if how == "cancel":
             assert result.cancel(running=True)
@@ -206,7 +198,7 @@ def test_a_process_runs_suspects_one_after_the_other_while_they_leave_nothing_be
         results = [task.enqueue(str(tmp_path), f"{kind}-{number}") for number in range(5)]
         expire(QUEUE, 5)
         with working(TaskHandler(), queues=[QUEUE], concurrency=1):
-            eventually(lambda: done(*results))  # noqa: B023  (it is over before the next one)
+            eventually(lambda: done(*results), kind, 480)  # noqa: B023  (it is over before the next one)
         found = {pid for number in range(5) for pid in processes(tmp_path, f"{kind}-{number}")}
         assert os.getpid() not in found
         assert len(found) == (1 if kind in ("plain", "coroutine") else 5), kind

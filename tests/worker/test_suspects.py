@@ -32,20 +32,9 @@ from tests.worker.handlers import ScriptHandler, lines
 from tests.worker.processes import Start
 from tests.worker.support import Threaded, a_job, enqueue, expire, results, working
 
+pytestmark = pytest.mark.usefixtures("own_directory")
+
 DEAD = 3
-
-
-@pytest.fixture(autouse=True)
-def _own_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Journals of this test alone."""
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    monkeypatch.setattr("tempfile.tempdir", None)
-
-
-@pytest.fixture
-def start(subprocess_env: dict[str, str], tmp_path: Path, start: Start) -> Start:
-    subprocess_env["TMPDIR"] = str(tmp_path)
-    return start
 
 
 @pytest.fixture
@@ -83,8 +72,9 @@ def deliveries_of_innocents(notes: Path, poison: int) -> dict[str, tuple[int, in
     (1, "exit"), (2, "kill"),
     pytest.param(1, "kill", marks=pytest.mark.release), pytest.param(2, "exit", marks=pytest.mark.release),
 ])  # fmt: skip
-def test_a_killer_takes_nobody_with_it(start: Start, tmp_path: Path, poisoned: str, processes: int, how: str) -> None:
-    notes = tmp_path / "notes"
+def test_a_killer_takes_nobody_with_it(
+    start: Start, tmp_path: Path, notes: Path, poisoned: str, processes: int, how: str
+) -> None:
     innocent = {"do": "sleep", "seconds": 0.01, "file": str(notes)}
     jobs: list[dict[str, Any]] = [innocent] * 200
     jobs[90] = {"do": how, "file": str(notes)}
@@ -99,7 +89,7 @@ def test_a_killer_takes_nobody_with_it(start: Start, tmp_path: Path, poisoned: s
             worker = start(*arguments)
         return LiveJob.objects.filter(state=DEAD).exists() and JobResult.objects.count() >= 199
 
-    eventually(over, "all have ended")
+    eventually(over, "all have ended", 480)  # after five starts of a process
     eventually(lambda: len(journals(tmp_path)) <= processes, "the dead ones are forgotten")
     worker.send(signal.SIGTERM)
     worker.wait()
@@ -232,11 +222,11 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
-def dies(env: dict[str, str], tmp_path: Path, code: str = JOURNAL, **options: str) -> None:
+def dies(env: dict[str, str], code: str = JOURNAL, **options: str) -> None:
     """Let a worker die that has six jobs: two run, one has ended."""
     given = ", ".join(f"{name}={value!r}" for name, value in options.items())
     code = code.replace("load_options()", f"load_options({given})")
-    ended = subprocess.run([sys.executable, "-c", code], env={**env, "TMPDIR": str(tmp_path)}, check=False)
+    ended = subprocess.run([sys.executable, "-c", code], env=env, check=False)
     assert ended.returncode == -signal.SIGKILL
 
 
@@ -245,7 +235,7 @@ def test_what_a_killed_worker_held_is_free_at_once(
     poisoned: str, subprocess_env: dict[str, str], tmp_path: Path, recovery: OrphanRecovery
 ) -> None:
     seqs = enqueue(*({} for _ in range(6)))
-    dies(subprocess_env, tmp_path)
+    dies(subprocess_env)
     assert len(journals(tmp_path)) == 1
     assert recovery.recover()
     assert not recovery.recover(), "once"
@@ -270,7 +260,7 @@ def test_what_another_process_of_that_name_holds_is_not_touched(
         code = JOURNAL.replace("first, second", "journal.claimed(jobs[0].token)\nfirst, second")
     else:
         code = re.sub(r"journal\.(started|ended)", r"0 and journal.\1", JOURNAL)
-    dies(subprocess_env, tmp_path, code, node="gone")
+    dies(subprocess_env, code, node="gone")
     engine.run(engine.enqueue("work", [engine.NewJob({}, key=f"more-{n}") for n in range(3)]))
     (*_, mine) = engine.run(engine.claim("work", "gone", 3))
     assert recovery.recover()
@@ -284,7 +274,7 @@ def test_a_journal_of_the_living_and_of_other_places_is_left_alone(
 ) -> None:
     own = Journal("alive", load_options(), 2, 8)
     enqueue(*({} for _ in range(6)))
-    dies(subprocess_env, tmp_path, project="another")
+    dies(subprocess_env, project="another")
     (tmp_path / f"leasequeue-{os.geteuid()}" / "rubbish.journal").write_bytes(b"what is this")
     reads: list[int] = []
     pread = os.pread

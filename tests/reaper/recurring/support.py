@@ -3,6 +3,7 @@
 from datetime import UTC, datetime
 from typing import Any
 
+from django_leasequeue.engine import clock
 from django_leasequeue.engine.pool import connect
 from django_leasequeue.models import RecurringTask, StoredJob
 from django_leasequeue.reaper import DutyRun
@@ -18,12 +19,22 @@ class Looker:
     def __init__(self, alias: str = "default") -> None:
         self._alias, self._duty = alias, RecurringDuty()
 
-    def look(self) -> list[Any]:
-        """Look; return the arguments of the jobs that are there now."""
+    def look(self, **later: float) -> list[Any]:
+        """Look, so much later by the held clock; return the arguments of the jobs that are there now."""
+        if later:
+            assert clock.installed is not None
+            clock.installed.advance(**later)
         with connect(self._alias) as own:
             while self._duty(DutyRun(own, self._alias)):
                 pass
         return jobs(self._alias)
+
+
+def begun(alias: str = "default") -> Looker:
+    """One that has looked: it has noted the ticks that are next."""
+    looker = Looker(alias)
+    looker.look()
+    return looker
 
 
 def jobs(alias: str = "default") -> list[Any]:

@@ -1,30 +1,28 @@
 """Recurring tasks of several services on one database, and what is said of those that do not run."""
 
-import subprocess
-import sys
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import timedelta
 from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
-from django.conf import settings as django_settings
 from django.core.management import call_command
 
 from django_leasequeue import engine, signals
 from django_leasequeue.engine.pool import connect
 from django_leasequeue.models import Limit, RecurringTask, StoredJob, UniqueKey
-from django_leasequeue.reaper import Duty, concerns, declarations, recurring, status
+from django_leasequeue.reaper import Duty, concerns, declarations, recurring
 from django_leasequeue.reaper.recurring import RecurringDuty
 from django_leasequeue.tasks.api import task_signals
 from tests.admin.letters import end
 from tests.engine.helpers import claim
 from tests.reaper.conftest import leading
-from tests.reaper.recurring.support import NOON, REPORT, Looker, jobs, made, next_tick
-from tests.support.commands import said
+from tests.reaper.recurring.support import NOON, REPORT, Looker, begun, jobs, made, next_tick
 from tests.support.environment import python
+from tests.support.heard import hearing
 from tests.support.waiting import eventually
+from tests.worker.processes import Process
 
 pytestmark = pytest.mark.usefixtures("transactional_db")
 
@@ -62,8 +60,7 @@ def test_a_leader_enqueues_those_of_another_service_without_its_code(settings, c
     looker = Looker()
     with without_code():
         looker.look()
-        clock.advance(hours=1)
-        assert looker.look() == [7]
+        assert looker.look(hours=1) == [7]
     (job,) = StoredJob.objects.select_related("queue")
     assert (job.queue.name, job.name, job.rank, job.max_deliveries) == ("careful", BILL, -4, 3)
     assert UniqueKey.objects.get().seq == job.seq
@@ -78,15 +75,12 @@ def test_a_service_changes_and_disables_its_own_only(settings, clock) -> None:
         settings, "a", {"x": hourly("ax"), "y": hourly("ay")}
     )
     assert "Recurring tasks of the service 'b', new: x." in migrate(settings, "b", {"x": hourly("bx")})
-    looker = Looker()
-    looker.look()
-    clock.advance(hours=1)
-    assert sorted(looker.look()) == ["ax", "ay", "bx"]
+    looker = begun()
+    assert sorted(looker.look(hours=1)) == ["ax", "ay", "bx"]
     text = migrate(settings, "b", {})
     assert "Recurring tasks that the service 'b' declares no longer are disabled: x." in text
     assert "LEASEQUEUE['SERVICE']" in text
-    clock.advance(hours=1)
-    assert sorted(looker.look()[3:]) == ["ax", "ay"]
+    assert sorted(looker.look(hours=1)[3:]) == ["ax", "ay"]
     assert migrate(settings, "b", {}) == "", "it says what it does, once"
 
 
@@ -98,16 +92,13 @@ def test_settings_that_do_not_speak_of_recurring_tasks_leave_them_and_say_so(set
 
 
 def test_a_leader_hears_of_a_change_at_its_next_look(settings, clock) -> None:
-    looker = Looker()
-    looker.look()
+    looker = begun()
     migrate(settings, "b", {"x": {**hourly("x"), "schedule": "every minute"}})
     looker.look()
-    clock.advance(minutes=1)
-    assert looker.look() == ["x"]
+    assert looker.look(minutes=1) == ["x"]
     migrate(settings, "b", {"x": {**hourly("y"), "schedule": "every 10 minutes"}})
     looker.look()
-    clock.advance(minutes=10)
-    assert looker.look() == ["x", "y"]
+    assert looker.look(minutes=10) == ["x", "y"]
 
 
 def test_a_changed_call_is_compiled_anew_and_migrate_compiles_what_was_made_in_the_database(settings, clock) -> None:
@@ -120,10 +111,8 @@ def test_a_changed_call_is_compiled_anew_and_migrate_compiles_what_was_made_in_t
     RecurringTask.objects.update(args=["other"])
     row.refresh_from_db()
     assert row.template is None
-    looker = Looker()
-    looker.look()
-    clock.advance(minutes=1)
-    assert looker.look() == ["other"]
+    looker = begun()
+    assert looker.look(minutes=1) == ["other"]
 
 
 def test_the_service_s_name_is_the_package_of_the_settings_behind_the_project(settings) -> None:
@@ -134,45 +123,11 @@ def test_the_service_s_name_is_the_package_of_the_settings_behind_the_project(se
     assert declarations.service_name() == "orders"
 
 
-@pytest.mark.parametrize(("task", "error"), [
-    ("tests.reaper.recurring.exits.gone", "SystemExit: 7"),
-    ("tests.reaper.recurring.tasks.gone", "InvalidOption: task must be the path of a task; it is 'tests.reaper"),
-])  # fmt: skip
-def test_a_task_that_cannot_be_imported_is_said_and_stops_no_other(clock, task, error) -> None:
-    made("gone", task=task)
-    made("fine")
-    with leading(Duty("recurring", RecurringDuty(), 1.0)) as reaper:
-        reaper.tick()
-        clock.advance(hours=1)
-        assert reaper.tick() == ["recurring"]
-        assert reaper.leading
-        assert jobs() == ["fine"]
-        row = RecurringTask.objects.get(name="gone")
-        assert row.last_error.startswith(error)
-        assert row.failed_at == clock.now
-        problem = f"Recurring task gone was not enqueued: {error}"
-        assert any(text.startswith(problem) for text in status.read_status("default").problems)
-        assert problem in said("leasequeue_status")
-        RecurringTask.objects.filter(name="gone").update(task=REPORT)
-        clock.advance(hours=1)
-        reaper.tick()
-    assert RecurringTask.objects.get(name="gone").last_error == "", "until a tick was enqueued"
-
-
-def test_a_schedule_that_cannot_be_read_is_said(clock) -> None:
-    made("wrong", "61 * * * *")
-    Looker().look()
-    (text,) = concerns.recurring_problems("default")
-    assert text.startswith("Recurring task wrong was not enqueued: '61 * * * *' is not a schedule")
-
-
 def test_a_last_run_that_failed_is_said(clock) -> None:
     engine.run(engine.create("default", preset="django"))
     made()
-    looker = Looker()
-    looker.look()
-    clock.advance(hours=1)
-    looker.look()
+    looker = begun()
+    looker.look(hours=1)
     assert concerns.recurring_problems("default") == []
     (job,) = claim(queue="default")
     end(job, failure=engine.Failure("TaskNotFound", "There is no task"))
@@ -185,13 +140,10 @@ def test_all_schedules_run_however_many_there_are(clock, monkeypatch) -> None:
     for number in range(10):
         made(f"t{number}", "every minute")
     made("broken", "nonsense")
-    looker = Looker()
-    looker.look()
+    looker = begun()
     assert not RecurringTask.objects.filter(next_tick_at=None).exists()
-    clock.advance(minutes=1)
-    assert len(looker.look()) == 10
-    clock.advance(minutes=1)
-    assert len(looker.look()) == 20
+    assert len(looker.look(minutes=1)) == 10
+    assert len(looker.look(minutes=1)) == 20
 
 
 def test_a_zone_that_is_not_named_is_that_of_the_project_declared_or_made(settings, clock) -> None:
@@ -205,10 +157,8 @@ def test_a_tick_that_is_later_than_its_grace_is_skipped_and_said(clock, caplog) 
     made("nightly", "30 2 * * *", timezone="UTC")
     made("patient", "30 2 * * *", timezone="UTC", grace=12 * 3_600)
     made("often", "every 10 minutes")
-    looker = Looker()
-    looker.look()
-    clock.advance(hours=20, minutes=30)
-    assert sorted(looker.look()) == ["often", "patient"]
+    looker = begun()
+    assert sorted(looker.look(hours=20, minutes=30)) == ["often", "patient"]
     assert "Recurring task nightly: The tick of 2030-01-02T02:30:00+00:00 was skipped: it was 6 h late" in caplog.text
     row = RecurringTask.objects.get(name="nightly")
     assert "its grace is 1 h" in row.last_error
@@ -227,23 +177,12 @@ def test_a_declared_grace_is_seconds_or_a_timedelta(settings) -> None:
 
 
 def test_a_tick_calls_no_receiver_which_might_block(settings, clock) -> None:
-    called: list[object] = []
-
-    def receive(**about: object) -> None:
-        called.append(about)
-
     migrate(settings, "a", {"x": hourly("x")})
-    looker = Looker()
-    looker.look()
+    looker = begun()
     clock.advance(hours=1)
-    for signal in (signals.enqueued, task_signals.task_enqueued):
-        signal.connect(receive)
-    try:
+    with hearing({"ours": signals.enqueued, "Django's": task_signals.task_enqueued}) as told:
         assert looker.look() == ["x"]
-    finally:
-        for signal in (signals.enqueued, task_signals.task_enqueued):
-            signal.disconnect(receive)
-    assert called == []
+    assert told == []
 
 
 def test_a_late_leader_enqueues_no_tick(clock) -> None:
@@ -280,20 +219,12 @@ def remind() -> None:
 def test_while_one_service_leads_the_ticks_of_another_one_are_enqueued(tmp_path: Path, subprocess_env) -> None:
     (tmp_path / "bservice.py").write_text(SERVICE)
     (tmp_path / "bsettings.py").write_text(SETTINGS)
-    manage = str(django_settings.BASE_DIR / "manage.py")
-    command = [sys.executable, manage, "runreaper"]
-    with subprocess.Popen(command, env=subprocess_env, stderr=subprocess.DEVNULL) as leader:
-        try:
-            path = f"{tmp_path}:{subprocess_env['PYTHONPATH']}"
-            env = {**subprocess_env, "PYTHONPATH": path, "DJANGO_SETTINGS_MODULE": "bsettings"}
-            done = python("-m", "django", "migrate", env=env)
-            assert "Recurring tasks of the service 'b', new: remind." in done.stdout, done.stderr
-            eventually(lambda: StoredJob.objects.filter(queue__name="of_b", name="bservice.remind").count() >= 2)
-            done = python(manage, "migrate", env=subprocess_env)
-            assert done.returncode == 0
-            assert RecurringTask.objects.get().enabled, "the other service's migrate"
-            done = python(manage, "leasequeue_status", env=subprocess_env)
-            assert "not enqueued" not in done.stdout
-        finally:
-            leader.terminate()
-            leader.wait(60)
+    path = f"{tmp_path}:{subprocess_env['PYTHONPATH']}"
+    env = {**subprocess_env, "PYTHONPATH": path, "DJANGO_SETTINGS_MODULE": "bsettings"}
+    with closing(Process(subprocess_env, "django", "runreaper")):
+        done = python("-m", "django", "migrate", env=env)
+        assert "Recurring tasks of the service 'b', new: remind." in done.stdout, done.stderr
+        eventually(lambda: StoredJob.objects.filter(queue__name="of_b", name="bservice.remind").count() >= 2)
+        assert python("-m", "django", "migrate", env=subprocess_env).returncode == 0
+        assert RecurringTask.objects.get().enabled, "the other service's migrate"
+        assert "not enqueued" not in python("-m", "django", "leasequeue_status", env=subprocess_env).stdout

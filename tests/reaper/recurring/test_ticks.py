@@ -13,7 +13,7 @@ from django_leasequeue.reaper import duty as host_code
 from django_leasequeue.reaper import recurring as duty
 from django_leasequeue.reaper.ticks import take_ticks
 from django_leasequeue.tasks.api import BaseTaskBackend
-from tests.reaper.recurring.support import Looker, made
+from tests.reaper.recurring.support import begun, made
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.usefixtures("transactional_db")
@@ -50,60 +50,52 @@ def errors() -> dict[str, str]:
     return dict(RecurringTask.objects.exclude(last_error="").values_list("name", "last_error"))
 
 
-def test_due_ticks_share_transactions(clock, monkeypatch) -> None:
-    sizes: list[int] = []
+@pytest.fixture
+def sizes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many ticks were taken in each transaction."""
+    found: list[int] = []
 
     def take(alias: str, ticks: Any, fence: Any) -> Any:
-        sizes.append(len(ticks))
+        found.append(len(ticks))
         return take_ticks(alias, ticks, fence)
 
     monkeypatch.setattr(duty, "take_ticks", take)
+    return found
+
+
+def test_due_ticks_share_transactions(clock, monkeypatch, sizes) -> None:
     monkeypatch.setattr(duty, "BATCH", 10)
     for number in range(24):
         made(f"r{number}", "every minute", queue_name=f"q{number % 3}")
-    looker = Looker()
-    looker.look()
-    clock.advance(minutes=1)
-    assert sorted(looker.look()) == sorted(f"r{number}" for number in range(24))
+    looker = begun()
+    assert sorted(looker.look(minutes=1)) == sorted(f"r{number}" for number in range(24))
     assert sizes == [10, 10, 4]
     rows = {row.name: row.last_seq for row in RecurringTask.objects.all()}
     assert {job.data["args"][0]: job.seq for job in StoredJob.objects.all()} == rows
     assert StoredJob.objects.values("queue").distinct().count() == 3
 
 
-def test_a_bad_tick_takes_no_other_along_and_has_a_transaction_of_its_own_from_then_on(clock, monkeypatch) -> None:
-    sizes: list[int] = []
-
-    def take(alias: str, ticks: Any, fence: Any) -> Any:
-        sizes.append(len(ticks))
-        return take_ticks(alias, ticks, fence)
-
-    monkeypatch.setattr(duty, "take_ticks", take)
+def test_a_bad_tick_takes_no_other_along_and_has_a_transaction_of_its_own_from_then_on(clock, sizes) -> None:
     for number in range(4):
         made(f"r{number}", "every minute")
-    looker = Looker()
-    looker.look()
+    looker = begun()
     job = {"queue": "q", "project": "", "database": None, "preset": None, "options": {}, "job": {"priority": "high"}}
     RecurringTask.objects.filter(name="r2").update(template=job)
-    clock.advance(minutes=1)
-    assert sorted(looker.look()) == ["r0", "r1", "r3"]
+    assert sorted(looker.look(minutes=1)) == ["r0", "r1", "r3"]
     assert list(errors()) == ["r2"]
     assert sizes == [4, 1, 1, 1, 1]
-    del sizes[:]
-    clock.advance(minutes=1)
-    assert len(looker.look()) == 6
+    sizes.clear()
+    assert len(looker.look(minutes=1)) == 6
     assert sizes == [3, 1]
     RecurringTask.objects.filter(name="r2").update(template=None)
-    clock.advance(minutes=1)
-    assert len(looker.look()) == 10
+    assert len(looker.look(minutes=1)) == 10
     assert errors() == {}
 
 
 def test_a_row_that_somebody_has_locked_makes_no_other_wait(clock) -> None:
     made("locked", "every minute")
     made("free", "every minute")
-    looker = Looker()
-    looker.look()
+    looker = begun()
     clock.advance(minutes=1)
     with connect("default") as other, other.transaction():
         other.execute("SELECT FROM leasequeue_recurringtask WHERE name = 'locked' FOR UPDATE")
@@ -119,15 +111,13 @@ PATIENCE = 2.0
 def test_a_backend_that_does_not_answer_stops_no_tick_and_is_said(clock, elsewhere, monkeypatch) -> None:
     made("hangs", "every minute", backend="elsewhere")
     made("fine", "every minute")
-    looker = Looker()
-    looker.look()
+    looker = begun()
     clock.advance(minutes=1)
     monkeypatch.setattr(host_code, "PATIENCE", PATIENCE)
     assert looker.look() == ["fine"]
     eventually(lambda: looker.look() and "hangs" in errors(), "it is said")
     assert "has not returned" in errors()["hangs"]
-    clock.advance(minutes=1)
-    assert looker.look() == ["fine"] * 2
+    assert looker.look(minutes=1) == ["fine"] * 2
     assert elsewhere.calls == [("hangs",)], "no second call beside the first"
     assert errors()["hangs"] == "Its backend has not returned since the tick before."
     answers.set()
@@ -137,8 +127,7 @@ def test_a_backend_that_does_not_answer_stops_no_tick_and_is_said(clock, elsewhe
         return errors() == {}
 
     eventually(answered, "it has answered")
-    clock.advance(minutes=1)
-    looker.look()
+    looker.look(minutes=1)
     eventually(lambda: len(elsewhere.calls) == 2, "the next tick is enqueued there again")
 
 
@@ -156,8 +145,7 @@ def test_a_module_that_does_not_return_at_its_import_stops_no_tick_and_is_said(c
     monkeypatch.setattr(host_code, "WAIT", 0.01)
     made("slow", "every minute", task="slow")
     made("fine", "every minute")
-    looker = Looker()
-    looker.look()
+    looker = begun()
     clock.advance(minutes=1)
     with monkeypatch.context() as patch:
         patch.setattr(host_code, "PATIENCE", PATIENCE)
@@ -165,8 +153,7 @@ def test_a_module_that_does_not_return_at_its_import_stops_no_tick_and_is_said(c
         eventually(lambda: looker.look() and "slow" in errors(), "it is said")
     assert errors()["slow"].startswith("Its code has not returned for")
     going.set()
-    clock.advance(minutes=1)
-    assert looker.look() == ["fine"] * 2
+    assert looker.look(minutes=1) == ["fine"] * 2
     assert errors() == {"slow": "SystemExit: 7"}
 
 
