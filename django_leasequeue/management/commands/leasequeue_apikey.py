@@ -30,13 +30,8 @@ class Command(LeaseQueueCommand):
         create.add_argument("name", help=_("who uses it, and for what"))
         scopes = _("comma-separated: {scopes} (default: %(default)s)").format(scopes=", ".join(ApiScope.values))
         create.add_argument("--scopes", default="read,write", help=scopes)
-        create.add_argument(
-            "--topic",
-            action="append",
-            default=[],
-            metavar="PREFIX",
-            help=_("only topics that begin so; may be repeated"),
-        )
+        begin_so = _("only topics that begin so; may be repeated")
+        create.add_argument("--topic", action="append", default=[], metavar="PREFIX", help=begin_so)
         create.add_argument("--project", default="", help=_("the tenant it belongs to"))
         create.add_argument("--days", type=float, help=_("days until it expires (default: never)"))
         create.add_argument("--rate", type=int, metavar="N", help=_("requests a second"))

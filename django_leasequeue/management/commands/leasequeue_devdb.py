@@ -22,13 +22,8 @@ class Command(LeaseQueueCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         project = getattr(settings, "BASE_DIR", None) or Path.cwd()
         shared = CommandParser(add_help=False)
-        shared.add_argument(
-            "--data",
-            type=Path,
-            default=default_data_dir(project),
-            metavar="DIR",
-            help=_("data directory (%(default)s)"),
-        )
+        directory, usual = _("data directory (%(default)s)"), default_data_dir(project)
+        shared.add_argument("--data", type=Path, default=usual, metavar="DIR", help=directory)
         actions = parser.add_subparsers(dest="action", required=True, metavar="start|stop|status|psql")
         start = actions.add_parser("start", parents=[shared], help=_("start it and print its DATABASE_URL"))
         start.add_argument("--no-fsync", action="store_true", help=_("faster; a failing machine loses the data"))

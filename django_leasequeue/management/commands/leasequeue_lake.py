@@ -55,44 +55,32 @@ class Command(LeaseQueueCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         lake = conf.settings.LAKE
         shared = CommandParser(add_help=False)
-        shared.add_argument(
-            "--lake", default=lake.PATH, metavar="PATH", help=_("a directory, s3a://, gs:// ... (LAKE['PATH'])")
-        )
+        place = _("a directory, s3a://, gs:// ... (LAKE['PATH'])")
+        shared.add_argument("--lake", default=lake.PATH, metavar="PATH", help=place)
         shared.add_argument(
             "--database", dest="using", default=conf.settings.DATABASE, metavar="ALIAS", help=_("alias (%(default)s)")
         )
         shared.add_argument("--master", default=lake.MASTER, help=_("Spark master (local[2])"))
         shared.add_argument("--remote", default=lake.REMOTE, help=_("Spark Connect server, sc://host:port"))
         shared.add_argument("--memory", default=lake.MEMORY, help=_("heap of a local Spark (1g)"))
-        shared.add_argument(
-            "--spark-log", type=Path, default=Path("leasequeue-spark.log"), metavar="FILE",
-            help=_("where a local Spark writes its warnings (%(default)s)"),
-        )  # fmt: skip
-        actions = parser.add_subparsers(
-            dest="action", required=True, metavar="run|report|archive|replay|compact|status|forget"
-        )
+        log, warnings = Path("leasequeue-spark.log"), _("where a local Spark writes its warnings (%(default)s)")
+        shared.add_argument("--spark-log", type=Path, default=log, metavar="FILE", help=warnings)
+        names = "run|report|archive|replay|compact|status|forget"
+        actions = parser.add_subparsers(dest="action", required=True, metavar=names)
         run = actions.add_parser("run", parents=[shared], help=_("read what is new; silver and gold tables"))
         run.add_argument("--consumer", default=lake.CONSUMER, help=_("name for retention (%(default)s)"))
-        run.add_argument(
-            "--wanted-wait", type=_positive, default=5.0, metavar="SECONDS", help=_("p99 to plan workers for")
-        )
-        run.add_argument(
-            "--accept-loss",
-            action="store_true",
-            help=_("go on where retention dropped events unread; the lake notes it"),
-        )
-        run.add_argument(
-            "--adopt",
-            action="store_true",
-            help=_("the lake's install was moved or renamed, and is this one from now on"),
-        )
+        wait = _("p99 to plan workers for")
+        run.add_argument("--wanted-wait", type=_positive, default=5.0, metavar="SECONDS", help=wait)
+        loss = _("go on where retention dropped events unread; the lake notes it")
+        run.add_argument("--accept-loss", action="store_true", help=loss)
+        moved = _("the lake's install was moved or renamed, and is this one from now on")
+        run.add_argument("--adopt", action="store_true", help=moved)
         report = actions.add_parser("report", parents=[shared], help=_("write the report of the gold tables"))
         report.add_argument("--output", type=Path, default=Path("lake-report"), metavar="DIR", help="(%(default)s)")
         site = _("of the site whose admin the report links to (LAKE['SITE'])")
         report.add_argument("--site", default=lake.SITE, metavar="URL", help=site)
-        report.add_argument(
-            "--days", type=_days, metavar="N", help=_("only of jobs enqueued on the newest N days (default: of all)")
-        )
+        newest = _("only of jobs enqueued on the newest N days (default: of all)")
+        report.add_argument("--days", type=_days, metavar="N", help=newest)
         report.add_argument("--open", action="store_true", help=_("open it in the browser"))
         archive = actions.add_parser("archive", parents=[shared], help=_("closed partitions as verified Parquet"))
         archive.add_argument("--prune", action="store_true", help=_("let retention drop what may go, at once"))

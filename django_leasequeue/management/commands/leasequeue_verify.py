@@ -40,22 +40,16 @@ class Command(LeaseQueueCommand):
         parser.add_argument(
             "--limit", type=int, default=1_000, help=_("differences printed of each kind of check (%(default)s)")
         )
-        parser.add_argument(
-            "--mend",
-            action="store_true",
-            help=_(
-                "first lower the floors that hide waiting jobs, as the reaper does, and set sequences forward that are"
-                " behind; with --large remove what is found"
-            ),
+        mend = _(
+            "first lower the floors that hide waiting jobs, as the reaper does, and set sequences forward that are"
+            " behind; with --large remove what is found"
         )
-        parser.add_argument(
-            "--large",
-            action="store_true",
-            help=_(
-                "look in the storage of large payloads, and nowhere else, for objects older than a day that no row of"
-                " any database of this site names"
-            ),
+        parser.add_argument("--mend", action="store_true", help=mend)
+        large = _(
+            "look in the storage of large payloads, and nowhere else, for objects older than a day that no row of any"
+            " database of this site names"
         )
+        parser.add_argument("--large", action="store_true", help=large)
         parser.add_argument("--json", action="store_true", help=_("print one JSON object"))
 
     def handle(self, *args: Any, **options: Any) -> None:

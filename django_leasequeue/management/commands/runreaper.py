@@ -31,11 +31,8 @@ class Command(LeaseQueueCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         add_database(parser)
-        parser.add_argument(
-            "--once",
-            action="store_true",
-            help=_("do every duty once and end (exit code 1 if one failed), or end at once if another reaper leads"),
-        )
+        once = _("do every duty once and end (exit code 1 if one failed), or end at once if another reaper leads")
+        parser.add_argument("--once", action="store_true", help=once)
         parser.add_argument("--json-logs", action="store_true", help=_("log lines as JSON"))
 
     def handle(self, *args: Any, **options: Any) -> None:

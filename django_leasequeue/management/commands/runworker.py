@@ -46,23 +46,13 @@ class Command(LeaseQueueCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         default = WorkerOptions()
         add = parser.add_argument
-        add(
-            "--queues",
-            type=_names,
-            metavar="NAME,NAME",
-            help=_(
-                "in order of preference; also patterns ('mail*') and what these leave out ('-mail.bulk');"
-                " '*': all of the project that hold tasks (default)"
-            ),
+        names = _(
+            "in order of preference; also patterns ('mail*') and what these leave out ('-mail.bulk');"
+            " '*': all of the project that hold tasks (default)"
         )
-        add(
-            "--limit",
-            type=_limit,
-            action="append",
-            dest="limits",
-            metavar="NAME=N",
-            help=_("run at most N jobs of this queue at once in each process; also for a pattern, and several times"),
-        )
+        add("--queues", type=_names, metavar="NAME,NAME", help=names)
+        most = _("run at most N jobs of this queue at once in each process; also for a pattern, and several times")
+        add("--limit", type=_limit, action="append", dest="limits", metavar="NAME=N", help=most)
         add("--project", help=_("the tenant whose queues these are (default: none)"))
         add("--database", metavar="ALIAS", help=_("only this database (default: every one that holds queues)"))
         grace = _("how long a job may go on after its timeout before its process is replaced; 0 for ever")
@@ -122,9 +112,8 @@ class Command(LeaseQueueCommand):
             if given["reload"]:
                 if len(each) > 1:
                     aliases = ", ".join(one.database for one in each)
-                    raise failure(
-                        _("--reload runs one process, for one database: add --database ({aliases})."), aliases=aliases
-                    )
+                    text = _("--reload runs one process, for one database: add --database ({aliases}).")
+                    raise failure(text, aliases=aliases)
                 code = run_reloading(options)
             elif len(each) > 1 or options.processes > 1:
                 from django_leasequeue.worker.supervisor import Supervisor
