@@ -115,7 +115,7 @@ class JobBuffer:
 
     def take_back(self, count: int) -> list[LeasedJob]:
         """Take up to ``count`` jobs from the end, those that would start last."""
-        taken = []
+        taken: list[LeasedJob] = []
         with suppress(IndexError):
             while len(taken) < count:
                 taken.append(self.jobs.pop())
