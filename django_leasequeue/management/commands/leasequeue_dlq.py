@@ -213,7 +213,7 @@ class Command(LeaseQueueCommand):
                     time.sleep(_LOOK)
         except KeyboardInterrupt:
             if options["here"]:  # the reaper was not asked to go on
-                change(number, "pause", partial(self.note, using=self._using), self._using)
+                self._pause(number)
                 text = _("Operation {number} is paused: the admin resumes or cancels it.")
                 self.stderr.write(text.format(number=number))
             raise
@@ -231,3 +231,6 @@ class Command(LeaseQueueCommand):
                 self.stdout.write(f"  {CONFLICTS.get(why, why)}: {count}")
         if made.state == "failed":
             raise CommandError(made.error)
+
+    def _pause(self, number: int) -> None:
+        change(number, "pause", partial(self.note, using=self._using), self._using)
