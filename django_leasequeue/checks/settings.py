@@ -107,11 +107,7 @@ def _aliases() -> Iterator[checks.CheckMessage]:
         return
     alias = conf.settings.DATABASE
     if alias not in django_settings.DATABASES:
-        yield checks.Error(
-            f"LEASEQUEUE['DATABASE'] is {alias!r}, which is not in DATABASES.",
-            hint=f"The aliases are {', '.join(django_settings.DATABASES)}.",
-            id="leasequeue.E003",
-        )
+        yield _no_alias(f"LEASEQUEUE['DATABASE'] is {alias!r}")
         return
     if connections[alias].vendor != "postgresql":
         yield checks.Error(
@@ -127,6 +123,12 @@ def _aliases() -> Iterator[checks.CheckMessage]:
     for each in routing.aliases():
         if each in django_settings.DATABASES:
             yield from _pool(each)
+
+
+def _no_alias(said: str, more: str = "") -> checks.Error:
+    """Return the error of a setting that names an alias which there is not."""
+    hint = f"The aliases are {', '.join(django_settings.DATABASES)}{more}."
+    return checks.Error(f"{said}, which is not in DATABASES.", hint=hint, id="leasequeue.E003")
 
 
 def _router(alias: str) -> Iterator[checks.CheckMessage]:
@@ -151,11 +153,7 @@ def _elsewhere() -> Iterator[checks.CheckMessage]:
     """Warn of jobs in another database than the host's data: no transaction covers both."""
     data = conf.settings.ENQUEUE_AFTER_COMMIT_OF
     if data is not None and data not in django_settings.DATABASES:
-        yield checks.Error(
-            f"LEASEQUEUE['ENQUEUE_AFTER_COMMIT_OF'] is {data!r}, which is not in DATABASES.",
-            hint=f"The aliases are {', '.join(django_settings.DATABASES)}; None: tasks are enqueued at once.",
-            id="leasequeue.E003",
-        )
+        yield _no_alias(f"LEASEQUEUE['ENQUEUE_AFTER_COMMIT_OF'] is {data!r}", "; None: tasks are enqueued at once")
         return
     elsewhere = sorted(_with_queues() - {data or "default"})
     if not elsewhere:
@@ -189,11 +187,7 @@ def _listen_dsn() -> Iterator[checks.CheckMessage]:
     if isinstance(given, dict):
         unknown = sorted(given.keys() - set(django_settings.DATABASES))
         if unknown:
-            yield checks.Error(
-                f"LEASEQUEUE['LISTEN_DSN'] names {', '.join(map(repr, unknown))}, which is not in DATABASES.",
-                hint=f"The aliases are {', '.join(django_settings.DATABASES)}.",
-                id="leasequeue.E003",
-            )
+            yield _no_alias(f"LEASEQUEUE['LISTEN_DSN'] names {', '.join(map(repr, unknown))}")
         return
     found = sorted(_with_queues() | {conf.settings.WORKER.database} - {""})
     if given and len(found) > 1:

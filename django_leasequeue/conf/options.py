@@ -90,13 +90,12 @@ class ApiOptions:
     RECHECK_SECONDS: Annotated[float, Range(0.1, 86_400)] = 10.0
     #: Seconds for which the URL of a watch is valid.
     WATCH_SECONDS: Count = 86_400
-    #: Limits of the API ``/v1/queues``.
     ZAQAR: ZaqarLimits = ZaqarLimits()
 
 
 @dataclass(frozen=True, slots=True)
 class ContextOptions:
-    """``LEASEQUEUE["CONTEXT"]``: the context that tasks carry from their enqueue to their run."""
+    """``LEASEQUEUE["CONTEXT"]``: what tasks carry from enqueue to run: a tenant, a language, a request id."""
 
     #: Dotted path of ``capture(task) -> dict | None``, called at the enqueue.
     CAPTURE: str | None = None
@@ -160,7 +159,6 @@ class WorkerOptions:
 
     @property
     def coroutines(self) -> int:
-        """The number of async jobs that run at once."""
         return self.async_concurrency or self.concurrency
 
     @property
@@ -279,12 +277,10 @@ class Settings:
     TASK_CODECS: tuple[Literal["uuid", "datetime", "date", "decimal"], ...] = ()
     #: Packages and modules that workers import tasks from; (): the installed apps.
     TASK_MODULES: tuple[str, ...] = ()
-    #: The context that tasks carry from their enqueue to their run: a tenant, a language, a request id.
     CONTEXT: ContextOptions = ContextOptions()
     #: Bytes of one payload (data, meta and body together) and of one result.
     MAX_PAYLOAD_BYTES: Count = 1_048_576
     MAX_RESULT_BYTES: Count = 16_777_216
-    #: Storage of larger ones.
     LARGE: LargeOptions = LargeOptions()
     #: Jobs of one enqueue call.
     MAX_ENQUEUE: Count = 10_000
@@ -310,7 +306,6 @@ class Settings:
     SERVICE: str | None = None
     #: Whether ``manage.py runserver`` runs a worker, too: for development.
     RUNSERVER_WORKER: bool = False
-    #: Options of the parts.
     REAPER: ReaperOptions = ReaperOptions()
     WORKER: WorkerOptions = WorkerOptions()
     LAKE: LakeOptions = LakeOptions()

@@ -40,9 +40,18 @@ class LeaseQueueCommand(BaseCommand):
                 raise
             raise CommandError(text or str(error)) from error
 
+    def line(self, text: str, **facts: object) -> None:
+        """Write a line to standard output: a template and its facts."""
+        self.stdout.write(text.format(**facts))
+
     def note(self, action: str, using: str, **facts: Any) -> None:
         """Write a line of the audit: the user of the shell did this."""
         audit.write(action, audit.shell(), **facts, using=using)
+
+
+def failure(text: str, *, returncode: int = 1, **facts: object) -> CommandError:
+    """Return the error of a template and its facts."""
+    return CommandError(text.format(**facts), returncode=returncode)
 
 
 @contextmanager
@@ -51,17 +60,13 @@ def by_owner() -> Iterator[None]:
     try:
         yield
     except psycopg.errors.InsufficientPrivilege as error:
-        text = str(error).splitlines()[0]
-        raise CommandError(
-            gettext("{error}. Run this as the owner of the tables, the role that migrates.").format(error=text)
-        ) from error
+        text = gettext("{error}. Run this as the owner of the tables, the role that migrates.")
+        raise failure(text, error=str(error).splitlines()[0]) from error
 
 
 def add_database(parser: CommandParser) -> None:
     """Add ``--database``, which ``databases`` reads."""
-    parser.add_argument(
-        "--database", default=None, help=gettext("only this database (default: every one that holds queues)")
-    )
+    parser.add_argument("--database", help=gettext("only this database (default: every one that holds queues)"))
 
 
 def databases(options: dict[str, Any]) -> list[str]:

@@ -142,15 +142,10 @@ class TracedHandler:
     def __init__(self, handler: Any, project: str, telemetry: Telemetry) -> None:
         self._handler = handler
         self._telemetry = telemetry
-        self.is_async = handler.is_async
-        self.timeout = handler.timeout
-        self.failed, self.settled = handler.failed, handler.settled
-        self.runs_tasks = getattr(handler, "runs_tasks", False)
-        self.isolates = getattr(handler, "isolates", bool)
-        self.takes_batches = getattr(handler, "takes_batches", bool)
-        self.batch_of = getattr(handler, "batch_of", None)
-        self.hears = getattr(handler, "hears", lambda ending: True)
         self._project = project
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._handler, name)
 
     def run(self, job: LeasedJob, control: Any) -> str | None:
         with self._telemetry.running(job, self._project):

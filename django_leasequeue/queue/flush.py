@@ -66,7 +66,6 @@ class Call(Generic[T]):
         return answer
 
     def deliver(self) -> None:
-        """Give the answer to the waiting caller."""
         if self.future is None or self.future.done():
             return
         if isinstance(self.answer, BaseException):

@@ -161,7 +161,7 @@ class Heartbeat(Twins):
         task, self._task = self._task, None
         if task is not None:
             await end(task)
-            _threads.get(self.queue.using, HeartbeatThread).succeeded(self)
+            _threads.get(self.queue.using, HeartbeatThread).outage.ends(self)
 
     async def _keep(self) -> None:
         thread, pause = _threads.get(self.queue.using, HeartbeatThread), self.first_pause
@@ -175,7 +175,7 @@ class Heartbeat(Twins):
                 thread.failed(self, error)
                 pause = min(self.interval, RETRY)
             else:
-                thread.succeeded(self)
+                thread.outage.ends(self)
                 pause = self.interval
 
 
@@ -189,7 +189,7 @@ class HeartbeatThread:
         self._changed = threading.Event()
         self._thread: threading.Thread | None = None
         self._connection: pool.Connection | None = None
-        self._outage = Outage(logger, "Heartbeats fail, trying again", "Heartbeats go on", database=using)
+        self.outage = Outage(logger, "Heartbeats fail, trying again", "Heartbeats go on", database=using)
 
     def add(self, heart: Heartbeat) -> None:
         with self._lock:
@@ -207,7 +207,7 @@ class HeartbeatThread:
     def remove(self, heart: Heartbeat) -> None:
         with self._lock:
             self._due.pop(heart, None)
-        self._outage.ends(heart)
+        self.outage.ends(heart)
         self._changed.set()
 
     # What follows runs in the thread.
@@ -242,7 +242,7 @@ class HeartbeatThread:
             lost = [heart for heart in self._due if heart.lost]
             for heart in lost:
                 del self._due[heart]
-                self._outage.ends(heart)
+                self.outage.ends(heart)
             # Those that come next anyway share the statement.
             due = [heart for heart, at in self._due.items() if at <= now + heart.interval / 10]
             if not any(self._due[heart] <= now for heart in due):
@@ -266,7 +266,7 @@ class HeartbeatThread:
                 self._extend(group, connection)
                 for heart in group:
                     heart.apart = False
-                    self._outage.ends(heart)
+                    self.outage.ends(heart)
             except Exception as error:  # noqa: BLE001  (whatever it is: the leases have to be kept)
                 if read_only(error):
                     # This may not be the server to beat on any more.
@@ -320,12 +320,9 @@ class HeartbeatThread:
 
     def failed(self, heart: Heartbeat, error: Exception) -> None:
         """Log a failed beat, once for all; log an error that does not pass by itself with its traceback."""
-        self._outage.begins(heart, error)
+        self.outage.begins(heart, error)
         if not passes(error):
             logger.error("A heartbeat failed", exc_info=error, extra={"seq": heart.job.seq})
-
-    def succeeded(self, heart: Heartbeat) -> None:
-        self._outage.ends(heart)
 
 
 def _alike(hearts: Iterable[Heartbeat]) -> Iterator[list[Heartbeat]]:

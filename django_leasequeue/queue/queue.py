@@ -21,8 +21,13 @@ from .lease import LeaseMethods
 from .outcomes import JobStatus, result_of
 
 
-class ReadMethods(Handle):
-    """Methods that read."""
+class Queue(ProducerMethods, LeaseMethods):
+    """A cheap handle of one queue: ``emails = Queue("emails", preset="jobqueue")``.
+
+    It may be made at import time, kept for ever, and shared by threads and event loops. Each method has a twin whose
+    name begins with ``a`` for async code; both do the same. Sync methods use Django's connection and are part of the
+    caller's transaction; async ones use connections of their own.
+    """
 
     @sync
     def get_status(self, job: Ref) -> Statements[JobStatus | None]:
@@ -137,40 +142,6 @@ class ReadMethods(Handle):
 
     alist_jobs = twin(list_jobs)
 
-
-def _pieces(queue: Handle, job: Ref, chunk_size: int) -> Generator[Any, Any, None]:
-    found: results.Status = yield either(run, arun, _result_row(queue, job), queue.using)
-    if found.body_size is None:
-        yield Give((found.result_json or "null").encode())
-        return
-    for start in range(0, found.body_size, chunk_size):
-        if found.result_body is not None:  # it stands in a storage, and came as a whole
-            piece = found.result_body[start : start + chunk_size]
-        else:
-            piece = yield either(run, arun, results.result_slice(found.seq, start, chunk_size), queue.using)
-        if piece is None:
-            raise JobNotFound(job, f"The result of job {job} expired while it was read.")
-        yield Give(piece)
-
-
-@operation
-def _result_row(queue: Handle, job: Ref) -> Statements[results.Status]:
-    row = yield from status_of(queue, job, 0)
-    if row is None or row.state != "completed":
-        raise JobNotFound(job, f"Job {job} has no result (yet, or any more).")
-    if row.body_size is None and row.result_size is not None:
-        row = yield from results.complete_steps(row)
-    return row
-
-
-class Queue(ProducerMethods, LeaseMethods, ReadMethods):
-    """A cheap handle of one queue: ``emails = Queue("emails", preset="jobqueue")``.
-
-    It may be made at import time, kept for ever, and shared by threads and event loops. Each method has a twin whose
-    name begins with ``a`` for async code; both do the same. Sync methods use Django's connection and are part of the
-    caller's transaction; async ones use connections of their own.
-    """
-
     def enqueue_and_wait(self, payload: Any = None, *, timeout: float = 30.0, **options: Unpack[JobOptions]) -> Any:
         """Enqueue a job, wait until it has ended, and return its result.
 
@@ -277,3 +248,28 @@ class Queue(ProducerMethods, LeaseMethods, ReadMethods):
                 return gone
 
     apurge = twin(purge)
+
+
+def _pieces(queue: Handle, job: Ref, chunk_size: int) -> Generator[Any, Any, None]:
+    found: results.Status = yield either(run, arun, _result_row(queue, job), queue.using)
+    if found.body_size is None:
+        yield Give((found.result_json or "null").encode())
+        return
+    for start in range(0, found.body_size, chunk_size):
+        if found.result_body is not None:  # it stands in a storage, and came as a whole
+            piece = found.result_body[start : start + chunk_size]
+        else:
+            piece = yield either(run, arun, results.result_slice(found.seq, start, chunk_size), queue.using)
+        if piece is None:
+            raise JobNotFound(job, f"The result of job {job} expired while it was read.")
+        yield Give(piece)
+
+
+@operation
+def _result_row(queue: Handle, job: Ref) -> Statements[results.Status]:
+    row = yield from status_of(queue, job, 0)
+    if row is None or row.state != "completed":
+        raise JobNotFound(job, f"Job {job} has no result (yet, or any more).")
+    if row.body_size is None and row.result_size is not None:
+        row = yield from results.complete_steps(row)
+    return row

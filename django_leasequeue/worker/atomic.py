@@ -93,7 +93,6 @@ class WriteGuard:
             raise
 
     def refusal(self, alias: str) -> InvalidOption:
-        """Return the error of a write to an alias."""
         return InvalidOption(self._says(alias))
 
     @contextmanager
@@ -151,7 +150,6 @@ class OneTransaction:
 
     @contextmanager
     def begun(self) -> Iterator[None]:
-        """Run what is inside in it."""
         connection = connections[self.using]
         # Outside of others no query: behind one PostgreSQL sets no isolation level. A block inside keeps the mark.
         sets = _MARK_INSIDE if connection.in_atomic_block else _MARK

@@ -147,7 +147,6 @@ class CoroutinePool:
             self._state.acknowledger.wake()
 
     async def _many(self, run: BatchRun, parts: SyncParts) -> None:
-        """Run jobs together, in the place of one."""
         state, control, task = self._state, run.control, asyncio.current_task()
         assert task is not None
         control.on_lost = partial(asyncio.get_running_loop().call_soon_threadsafe, task.cancel)

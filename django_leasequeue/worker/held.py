@@ -13,12 +13,15 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from ..engine import LeasedJob
 from ..engine.leases.sweep import surely_until
 from ..enums import JobFlag
 from ..notify.alarms import Alarm
-from .control import JobControl
+
+if TYPE_CHECKING:
+    from .control import JobControl
 
 logger = logging.getLogger("django_leasequeue.worker")
 
@@ -112,12 +115,10 @@ class JobBuffer:
 
     def take_back(self, count: int) -> list[LeasedJob]:
         """Take up to ``count`` jobs from the end, those that would start last."""
-        taken = []
-        for _ in range(count):
-            try:
+        taken: list[LeasedJob] = []
+        with suppress(IndexError):
+            while len(taken) < count:
                 taken.append(self.jobs.pop())
-            except IndexError:
-                break
         return taken
 
     def take_first(self, flags: int) -> list[LeasedJob]:
@@ -225,7 +226,6 @@ class Leases:
         self._late.add(job.seq)
 
     def renewed(self, job: LeasedJob, since: float, seconds: float) -> None:
-        """Note that the lease of a job's claim was renewed."""
         lease = self.of.get(job.token)
         if lease is None:
             lease = self.of[job.token] = Lease(since, seconds)

@@ -227,7 +227,6 @@ class QueueLimits:
         self._capped_before = self.capped
 
     def begin(self) -> None:
-        """Begin to claim from every queue."""
         self.capped = frozenset()
         self._cursor.cut = False  # of the last claim: if every queue is at its limit there is none
 

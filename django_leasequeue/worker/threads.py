@@ -139,7 +139,6 @@ class ThreadPool:
                 tidy_connections()
 
     def _run_batch(self, slot: Slot, batch: JobBatch) -> None:
-        """Run jobs together, in the place of one."""
         state, waiting = self._state, batch.take()
         if not waiting:
             return

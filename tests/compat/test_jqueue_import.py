@@ -322,7 +322,7 @@ class TestKilled:
         url = write(*map(job, range(20)))
         with self.run(subprocess_env, url) as one, self.run(subprocess_env, url) as two:
             for process in (one, two):
-                process.communicate(timeout=60)
+                process.communicate(timeout=240)
         command(url)
         assert keys() == [f"id-{number}" for number in range(20)]
 

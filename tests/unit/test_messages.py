@@ -24,6 +24,7 @@ _PLACES = {
     "column": (0,), "moment_of": (1,), "count_of": (1,), "badge": (1,), "Concern": (1,), "say": (1,), "write": (0,),
     "success": (1,), "warning": (1,), "error": (1,), "add_message": (2,), "message_user": (1,), "add_error": (1,),
     "ValidationError": (0,), "InvalidOption": (0,), "CommandError": (0,), "ArgumentTypeError": (0,), "Series": (0,),
+    "line": (0,), "failure": (0,),
 }  # fmt: skip
 #: Words that are the same in all languages: names of settings, examples of values, formats.
 _SAME = re.compile(r"DATABASE_URL=|3, >=3, 3\.\.5|\(?%\(default\)s\)?|audit\.\w+|PostgreSQL|manage\.py \w+")

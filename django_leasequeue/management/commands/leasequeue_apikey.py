@@ -15,7 +15,7 @@ from django.utils.translation import gettext_noop
 from django_leasequeue import conf
 from django_leasequeue.engine import audit
 from django_leasequeue.http.access import create_key, revoke_key, rotate_key
-from django_leasequeue.management import LeaseQueueCommand
+from django_leasequeue.management import LeaseQueueCommand, failure
 from django_leasequeue.models import ApiKey, ApiScope
 
 
@@ -30,13 +30,8 @@ class Command(LeaseQueueCommand):
         create.add_argument("name", help=_("who uses it, and for what"))
         scopes = _("comma-separated: {scopes} (default: %(default)s)").format(scopes=", ".join(ApiScope.values))
         create.add_argument("--scopes", default="read,write", help=scopes)
-        create.add_argument(
-            "--topic",
-            action="append",
-            default=[],
-            metavar="PREFIX",
-            help=_("only topics that begin so; may be repeated"),
-        )
+        begin_so = _("only topics that begin so; may be repeated")
+        create.add_argument("--topic", action="append", default=[], metavar="PREFIX", help=begin_so)
         create.add_argument("--project", default="", help=_("the tenant it belongs to"))
         create.add_argument("--days", type=float, help=_("days until it expires (default: never)"))
         create.add_argument("--rate", type=int, metavar="N", help=_("requests a second"))
@@ -55,7 +50,7 @@ class Command(LeaseQueueCommand):
         unknown = sorted(set(scopes) - set(ApiScope.values))
         if unknown or not scopes:
             text = _("--scopes takes {scopes}; it is {given!r}.")
-            raise CommandError(text.format(scopes=", ".join(ApiScope.values), given=options["scopes"]))
+            raise failure(text, scopes=", ".join(ApiScope.values), given=options["scopes"])
         if options["days"] is not None and options["days"] <= 0:
             raise CommandError(_("--days must be more than 0."))
         expires_at = None if options["days"] is None else timezone.now() + timedelta(days=options["days"])
@@ -92,20 +87,16 @@ class Command(LeaseQueueCommand):
         keys = ApiKey.objects.using(conf.settings.DATABASE)
         found = keys.filter(prefix=word).first() or (keys.filter(pk=int(word)).first() if word.isdecimal() else None)
         if found is None:
-            raise CommandError(
-                _("There is no key {key!r}: `leasequeue_apikey list --all` shows them.").format(key=word)
-            )
+            raise failure(_("There is no key {key!r}: `leasequeue_apikey list --all` shows them."), key=word)
         return found
 
     def _revoke(self, options: dict[str, Any]) -> None:
         key = self._find(options["key"])
         revoke_key(key, by=audit.shell())
-        self.stdout.write(
-            _("Revoked {key}. Servers take up to KEY_CACHE_SECONDS to notice.").format(key=f"{key.prefix} ({key.name})")
-        )
+        self.line(_("Revoked {key}. Servers take up to KEY_CACHE_SECONDS to notice."), key=f"{key.prefix} ({key.name})")
 
     def _rotate(self, options: dict[str, Any]) -> None:
         key = self._find(options["key"])
         if key.revoked_at is not None:
-            raise CommandError(_("{key} is revoked: make a new key.").format(key=key.prefix))
+            raise failure(_("{key} is revoked: make a new key."), key=key.prefix)
         self._show(rotate_key(key, by=audit.shell()))

@@ -21,7 +21,7 @@ from django_leasequeue.engine.dead.bulkoperation import MAX_SELECTION, Asked, ch
 from django_leasequeue.engine.dead.filter import DeadFilter, from_values
 from django_leasequeue.engine.dead.triage import Preview, dead_groups, dead_page, preview
 from django_leasequeue.engine.queues import routing
-from django_leasequeue.management import LeaseQueueCommand, table
+from django_leasequeue.management import LeaseQueueCommand, failure, table
 from django_leasequeue.models import BulkOperation
 
 #: Seconds between two looks at an operation.
@@ -50,9 +50,7 @@ class Command(LeaseQueueCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         wanted = CommandParser(add_help=False)
-        wanted.add_argument(
-            "--database", default=None, help=_("alias of the database (default: LEASEQUEUE['DATABASE'])")
-        )
+        wanted.add_argument("--database", help=_("alias of the database (default: LEASEQUEUE['DATABASE'])"))
         wanted.add_argument("--queue", default="", help=_("only of this queue or dead-letter topic"))
         wanted.add_argument("--project", default="", help=_("only of this tenant; - for the one without a name"))
         wanted.add_argument("--task", default="", help=_("only of this task"))
@@ -70,22 +68,21 @@ class Command(LeaseQueueCommand):
         plain = CommandParser(add_help=False)
         plain.add_argument("--json", action="store_true", help=_("print JSON"))
         page = CommandParser(add_help=False)
-        page.add_argument("--after", default=None, help=_("'next' of the page before"))
+        page.add_argument("--after", help=_("'next' of the page before"))
         doing = CommandParser(add_help=False)
         doing.add_argument("--seq", type=int, action="append", help=_("only this job; may be given again"))
         doing.add_argument("--reason", default="", help=_("why; a discard needs one"))
-        doing.add_argument("--rate", type=float, default=None, help=_("jobs a second (default: as fast as it goes)"))
+        doing.add_argument("--rate", type=float, help=_("jobs a second (default: as fast as it goes)"))
         doing.add_argument("--yes", action="store_true", help=_("do not ask"))
         doing.add_argument("--dry-run", action="store_true", help=_("only say what it would touch"))
         how = doing.add_mutually_exclusive_group()
         how.add_argument("--wait", action="store_true", help=_("wait until the reaper has done it"))
         how.add_argument("--here", action="store_true", help=_("do it in this process, whether a reaper runs or not"))
         jitter = CommandParser(add_help=False)
-        jitter.add_argument(
-            "--jitter", type=float, default=0, help=_("each job waits a random time up to it, in seconds")
-        )
+        random_wait = _("each job waits a random time up to it, in seconds")
+        jitter.add_argument("--jitter", type=float, default=0, help=random_wait)
         from_step = _("this step and those after it run again; only jobs with it")
-        jitter.add_argument("--from-step", default=None, metavar="NAME", help=from_step)
+        jitter.add_argument("--from-step", metavar="NAME", help=from_step)
         actions = parser.add_subparsers(
             dest="action", required=True, metavar="|".join(["groups", "list", *KINDS, "export"])
         )
@@ -99,9 +96,7 @@ class Command(LeaseQueueCommand):
         redrive.add_argument("--to", required=True, metavar="QUEUE", help=_("the queue"))
         actions.add_parser("discard", parents=[wanted, plain, doing], help=_("remove them for good"))
         export = actions.add_parser("export", parents=[wanted, plain], help=_("all of them, as CSV or JSON Lines"))
-        export.add_argument(
-            "--format", choices=sorted(exporting.KINDS), default=None, help=_("default: csv; with --json jsonl")
-        )
+        export.add_argument("--format", choices=sorted(exporting.KINDS), help=_("default: csv; with --json jsonl"))
         export.add_argument("--output", default="-", metavar="FILE", help=_("default: standard output"))
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -132,7 +127,7 @@ class Command(LeaseQueueCommand):
         ]
         self.stdout.write(table(head, rows))
         if found.next:
-            self.stdout.write(_("More: --after {cursor}").format(cursor=found.next))
+            self.line(_("More: --after {cursor}"), cursor=found.next)
         elif not found.complete:
             self.stdout.write(_("There is more than one call looks at: narrow the filter."))
 
@@ -152,9 +147,7 @@ class Command(LeaseQueueCommand):
         lines = [(*_LETTER(each), _short(each.error), each.deliveries, each.key) for each in found.rows]
         self.stdout.write(table(head, lines))
         if found.next:
-            self.stdout.write(
-                _("Looked at {number}. More: --after {cursor}").format(number=found.looked_at, cursor=found.next)
-            )
+            self.line(_("Looked at {number}. More: --after {cursor}"), number=found.looked_at, cursor=found.next)
 
     def _export(self, wanted: DeadFilter, options: dict[str, Any]) -> None:
         kind = options["format"] or ("jsonl" if options["json"] else "csv")
@@ -168,9 +161,8 @@ class Command(LeaseQueueCommand):
             with open(options["output"], "w", encoding="utf-8", newline="") as file:  # noqa: PTH123  (a path or a device)
                 file.writelines(lines)
         except OSError as error:
-            raise CommandError(
-                _("--output {path} cannot be written: {error}.").format(path=options["output"], error=error.strerror)
-            ) from error
+            text = _("--output {path} cannot be written: {error}.")
+            raise failure(text, path=options["output"], error=error.strerror) from error
 
     def _do(self, kind: str, wanted: DeadFilter, options: dict[str, Any]) -> None:
         to = options["to"] if kind == REDRIVE else None
@@ -178,7 +170,7 @@ class Command(LeaseQueueCommand):
         check_action(kind, to, options["reason"], from_step)
         seqs = options["seq"]
         if seqs is not None and len(seqs) > MAX_SELECTION:
-            raise CommandError(_("--seq takes at most {number} jobs.").format(number=MAX_SELECTION))
+            raise failure(_("--seq takes at most {number} jobs."), number=MAX_SELECTION)
         routing.check_redrive(wanted.project or "", to, self._using)
         found = engine.run(preview(wanted, seqs=seqs), self._using)
         if options["dry_run"] or not (found.matches or found.capped):
@@ -200,7 +192,7 @@ class Command(LeaseQueueCommand):
             self._print({"matches": found.matches, "capped": found.capped, **parts, "samples": samples})
             return
         text = _("{number} or more dead letters match.") if found.capped else _("{number} dead letters match.")
-        self.stdout.write(text.format(number=found.matches))
+        self.line(text, number=found.matches)
         for name, counts in (("queue", found.queues), ("task", found.tasks), ("error", found.errors)):
             for word, count in counts:
                 self.stdout.write(f"  {name} {word}: {count}")
@@ -222,22 +214,19 @@ class Command(LeaseQueueCommand):
         except KeyboardInterrupt:
             if options["here"]:  # the reaper was not asked to go on
                 self._pause(number)
-                self.stderr.write(
-                    _("Operation {number} is paused: the admin resumes or cancels it.").format(number=number)
-                )
+                text = _("Operation {number} is paused: the admin resumes or cancels it.")
+                self.stderr.write(text.format(number=number))
             raise
         made = BulkOperation.objects.using(self._using).get(pk=number)
         if options["json"]:
             said = {name: getattr(made, name) for name in ("state", "expected", "done", "error")}
             self._print({"operation": number, **said, "conflicts": made.conflict_counts})
         elif made.is_active:
-            self.stdout.write(_("Operation {number} is asked for; the reaper carries it out.").format(number=number))
+            self.line(_("Operation {number} is asked for; the reaper carries it out."), number=number)
         else:
-            self.stdout.write(
-                _("Operation {number} is {state}: {done} done, {left} left alone.").format(
-                    number=number, state=_(made.get_state_display()), done=made.done, left=made.conflicts
-                )
-            )
+            state = _(made.get_state_display())
+            text = _("Operation {number} is {state}: {done} done, {left} left alone.")
+            self.line(text, number=number, state=state, done=made.done, left=made.conflicts)
             for why, count in made.conflict_counts.items():
                 self.stdout.write(f"  {CONFLICTS.get(why, why)}: {count}")
         if made.state == "failed":

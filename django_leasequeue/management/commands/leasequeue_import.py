@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.core.management.base import CommandError, CommandParser
+from django.core.management.base import CommandParser
 from django.db import DEFAULT_DB_ALIAS, connections
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 
 from django_leasequeue import Queue
 from django_leasequeue.compat import celery_beat, jqueue_import
-from django_leasequeue.management import LeaseQueueCommand, table
+from django_leasequeue.management import LeaseQueueCommand, failure, table
 
 
 class Command(LeaseQueueCommand):
@@ -29,7 +29,7 @@ class Command(LeaseQueueCommand):
         jqueue.add_argument("url", help=_("a path, file://..., s3://bucket/key or gs://bucket/key"))
         jqueue.add_argument("queue", help=_("the queue; it is made with the preset jqueue if it is missing"))
         jqueue.add_argument("--project", default="", help=_("the tenant (default: none)"))
-        jqueue.add_argument("--database", default=None, help=_("alias of the database (default: the queue's)"))
+        jqueue.add_argument("--database", help=_("alias of the database (default: the queue's)"))
         jqueue.add_argument(
             "--in-progress", action="store_true", help=_("move jobs that a worker has, too: they run again")
         )
@@ -38,12 +38,8 @@ class Command(LeaseQueueCommand):
         beat.add_argument(
             "--map", action="append", default=[], metavar="OLD=NEW", help=_("a task has another path here")
         )
-        beat.add_argument(
-            "--database",
-            default=DEFAULT_DB_ALIAS,
-            choices=list(connections),
-            help=_("the one with its tables"),
-        )
+        aliases = list(connections)
+        beat.add_argument("--database", default=DEFAULT_DB_ALIAS, choices=aliases, help=_("the one with its tables"))
         beat.add_argument("--dry-run", action="store_true", help=_("only say what it would do"))
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -51,7 +47,7 @@ class Command(LeaseQueueCommand):
 
     def _beat(self, options: dict[str, Any]) -> None:
         if wrong := [pair for pair in options["map"] if not all(pair.partition("="))]:
-            raise CommandError(_("--map takes OLD=NEW, two dotted paths; it is {given!r}.").format(given=wrong[0]))
+            raise failure(_("--map takes OLD=NEW, two dotted paths; it is {given!r}."), given=wrong[0])
         renamed = {old: new for old, _, new in (pair.partition("=") for pair in options["map"])}
         lines = list(celery_beat.move(options["database"], renamed, dry_run=options["dry_run"]))
         self.stdout.write(table(("name", "task", "schedule", "zone", "outcome"), lines))
@@ -63,19 +59,14 @@ class Command(LeaseQueueCommand):
         queue = Queue(options["queue"], project=options["project"], preset="jqueue", using=options["database"])
         moved = act(jqueue_import.open_file(options["url"]), queue, in_progress=options["in_progress"])
         if moved.before:
-            self.stdout.write(_("Nothing to do: the {number} jobs were moved before.").format(number=moved.jobs))
+            self.line(_("Nothing to do: the {number} jobs were moved before."), number=moved.jobs)
             return
         if options["dry_run"]:
-            self.stdout.write(
-                _("would move {number} jobs into {queue}").format(number=moved.jobs, queue=options["queue"])
-            )
+            self.line(_("would move {number} jobs into {queue}"), number=moved.jobs, queue=options["queue"])
         else:
-            self.stdout.write(
-                _("Moved {added} jobs into {queue}; {known} were there already.").format(
-                    added=moved.added, queue=options["queue"], known=moved.known
-                )
-            )
+            text = _("Moved {added} jobs into {queue}; {known} were there already.")
+            self.line(text, added=moved.added, queue=options["queue"], known=moved.known)
         if moved.in_progress:
-            self.stdout.write(_("{number} of them were in progress: they run again.").format(number=moved.in_progress))
+            self.line(_("{number} of them were in progress: they run again."), number=moved.in_progress)
         if moved.dead:
-            self.stdout.write(_("Left {number} dead jobs in the file.").format(number=moved.dead))
+            self.line(_("Left {number} dead jobs in the file."), number=moved.dead)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from django.core.management.base import CommandError, CommandParser
+from django.core.management.base import CommandParser
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 
 from django_leasequeue import engine
 from django_leasequeue.engine import search_index
 from django_leasequeue.engine.pool import connect
-from django_leasequeue.management import LeaseQueueCommand, add_database, by_owner, databases, table
+from django_leasequeue.management import LeaseQueueCommand, add_database, by_owner, databases, failure, table
 
 
 class Command(LeaseQueueCommand):
@@ -56,27 +56,24 @@ class Command(LeaseQueueCommand):
         path = options["path"]
         search_index.parse(path)
         if any(each.path == path and each.valid for each in found):
-            self.stdout.write(_("{database}: {path} has an index.").format(database=alias, path=path))
+            self.line(_("{database}: {path} has an index."), database=alias, path=path)
             return
         if len(found) >= search_index.MAX_INDEXES:
-            raise CommandError(
-                _("{database} has {number} such indexes: drop one first.").format(database=alias, number=len(found))
-            )
-        self.stdout.write(_("{database}: the index of {path} is being built ...").format(database=alias, path=path))
+            raise failure(_("{database} has {number} such indexes: drop one first."), database=alias, number=len(found))
+        self.line(_("{database}: the index of {path} is being built ..."), database=alias, path=path)
         with connect(alias) as connection:
             search_index.make(connection, path)
         self.note("add_index", alias, detail={"path": path})
-        self.stdout.write(_("{database}: {path} has an index.").format(database=alias, path=path))
+        self.line(_("{database}: {path} has an index."), database=alias, path=path)
 
     def _drop(self, alias: str, found: list[search_index.SearchIndex], options: dict[str, Any]) -> None:
         path = options["path"]
         name = path if any(each.name == path for each in found) else search_index.name_of(path)
         gone = [each for each in found if each.name == name]
         if not gone:
-            raise CommandError(
-                _("{database} has no index of {path}: 'list' shows those there are.").format(database=alias, path=path)
-            )
+            text = _("{database} has no index of {path}: 'list' shows those there are.")
+            raise failure(text, database=alias, path=path)
         with connect(alias) as connection:
             search_index.drop(connection, gone[0])
         self.note("drop_index", alias, detail={"path": path})
-        self.stdout.write(_("{database}: the index of {path} is gone.").format(database=alias, path=path))
+        self.line(_("{database}: the index of {path} is gone."), database=alias, path=path)

@@ -17,8 +17,14 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop, override
 
 from django_leasequeue import conf
+from django_leasequeue.engine import ConnectionExecutor, partitions
+from django_leasequeue.engine.epoch import above_horizon
+from django_leasequeue.engine.pool import connect
 from django_leasequeue.exceptions import StorageError
-from django_leasequeue.management import LeaseQueueCommand
+from django_leasequeue.management import LeaseQueueCommand, failure
+from django_leasequeue.models import LakeConsumer
+from django_leasequeue.reaper.status import lake_status
+from django_leasequeue.sql.log_notes import waiting_text
 
 if TYPE_CHECKING:
     from django_leasequeue.spark.layout import Lake
@@ -49,44 +55,32 @@ class Command(LeaseQueueCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         lake = conf.settings.LAKE
         shared = CommandParser(add_help=False)
-        shared.add_argument(
-            "--lake", default=lake.PATH, metavar="PATH", help=_("a directory, s3a://, gs:// ... (LAKE['PATH'])")
-        )
+        place = _("a directory, s3a://, gs:// ... (LAKE['PATH'])")
+        shared.add_argument("--lake", default=lake.PATH, metavar="PATH", help=place)
         shared.add_argument(
             "--database", dest="using", default=conf.settings.DATABASE, metavar="ALIAS", help=_("alias (%(default)s)")
         )
         shared.add_argument("--master", default=lake.MASTER, help=_("Spark master (local[2])"))
         shared.add_argument("--remote", default=lake.REMOTE, help=_("Spark Connect server, sc://host:port"))
         shared.add_argument("--memory", default=lake.MEMORY, help=_("heap of a local Spark (1g)"))
-        shared.add_argument(
-            "--spark-log", type=Path, default=Path("leasequeue-spark.log"), metavar="FILE",
-            help=_("where a local Spark writes its warnings (%(default)s)"),
-        )  # fmt: skip
-        actions = parser.add_subparsers(
-            dest="action", required=True, metavar="run|report|archive|replay|compact|status|forget"
-        )
+        log, warnings = Path("leasequeue-spark.log"), _("where a local Spark writes its warnings (%(default)s)")
+        shared.add_argument("--spark-log", type=Path, default=log, metavar="FILE", help=warnings)
+        names = "run|report|archive|replay|compact|status|forget"
+        actions = parser.add_subparsers(dest="action", required=True, metavar=names)
         run = actions.add_parser("run", parents=[shared], help=_("read what is new; silver and gold tables"))
         run.add_argument("--consumer", default=lake.CONSUMER, help=_("name for retention (%(default)s)"))
-        run.add_argument(
-            "--wanted-wait", type=_positive, default=5.0, metavar="SECONDS", help=_("p99 to plan workers for")
-        )
-        run.add_argument(
-            "--accept-loss",
-            action="store_true",
-            help=_("go on where retention dropped events unread; the lake notes it"),
-        )
-        run.add_argument(
-            "--adopt",
-            action="store_true",
-            help=_("the lake's install was moved or renamed, and is this one from now on"),
-        )
+        wait = _("p99 to plan workers for")
+        run.add_argument("--wanted-wait", type=_positive, default=5.0, metavar="SECONDS", help=wait)
+        loss = _("go on where retention dropped events unread; the lake notes it")
+        run.add_argument("--accept-loss", action="store_true", help=loss)
+        moved = _("the lake's install was moved or renamed, and is this one from now on")
+        run.add_argument("--adopt", action="store_true", help=moved)
         report = actions.add_parser("report", parents=[shared], help=_("write the report of the gold tables"))
         report.add_argument("--output", type=Path, default=Path("lake-report"), metavar="DIR", help="(%(default)s)")
         site = _("of the site whose admin the report links to (LAKE['SITE'])")
         report.add_argument("--site", default=lake.SITE, metavar="URL", help=site)
-        report.add_argument(
-            "--days", type=_days, metavar="N", help=_("only of jobs enqueued on the newest N days (default: of all)")
-        )
+        newest = _("only of jobs enqueued on the newest N days (default: of all)")
+        report.add_argument("--days", type=_days, metavar="N", help=newest)
         report.add_argument("--open", action="store_true", help=_("open it in the browser"))
         archive = actions.add_parser("archive", parents=[shared], help=_("closed partitions as verified Parquet"))
         archive.add_argument("--prune", action="store_true", help=_("let retention drop what may go, at once"))
@@ -122,9 +116,7 @@ class Command(LeaseQueueCommand):
         try:
             yield Lake(session, root, conf.settings.LAKE.FORMAT)
         except PySparkException as error:
-            raise CommandError(
-                _("{error} (Spark's log: {path})").format(error=said(error), path=options["spark_log"])
-            ) from error
+            raise failure(_("{error} (Spark's log: {path})"), error=said(error), path=options["spark_log"]) from error
         finally:
             session.stop()
 
@@ -140,7 +132,7 @@ class Command(LeaseQueueCommand):
                 tell=self.stdout.write,
             )
             hours = report.keep_figures(lake, options["using"])
-            self.stdout.write(_("{number} hours of queues kept for the admin").format(number=hours))
+            self.line(_("{number} hours of queues kept for the admin"), number=hours)
 
     def _report(self, options: dict[str, Any]) -> None:
         from django_leasequeue.spark import report
@@ -152,41 +144,33 @@ class Command(LeaseQueueCommand):
             waiting = self._waiting(options["using"])
             with override("en"):  # all of the report is
                 page = report.write(*read, options["output"], site=options["site"], waiting=waiting).absolute()
-            self.stdout.write(_("Report: {page}").format(page=page))
+            self.line(_("Report: {page}"), page=page)
             if options["open"] and not webbrowser.open(page.as_uri()):
                 self.stdout.write(_("No browser was found: open the file yourself."))
 
     @staticmethod
     def _waiting(using: str) -> str | None:
         """Return what the lake cannot read of a restored database; a report is written without a database too."""
-        from django_leasequeue.engine import ConnectionExecutor
-        from django_leasequeue.engine.epoch import above_horizon
-        from django_leasequeue.engine.pool import connect
-        from django_leasequeue.sql.log_notes import waiting_text
-
         with suppress(StorageError, psycopg.Error, DatabaseError), connect(using) as connection:
             above = ConnectionExecutor(connection).run(above_horizon())
             return None if above is None else waiting_text(above)
         return None
 
     def _archive(self, options: dict[str, Any]) -> None:
-        from django_leasequeue.engine import partitions
-        from django_leasequeue.engine.pool import connect
-
         with self._lake(options) as lake:
             from django_leasequeue.spark import archive, database, layout
 
             source = database.address(options["using"])
             with layout.only_run(lake, source):
                 made = archive.archive(lake, source, using=options["using"], tell=self.stdout.write)
-            self.stdout.write(_("{number} slices archived").format(number=len(made)))
+            self.line(_("{number} slices archived"), number=len(made))
         if options["prune"]:
             with connect(options["using"]) as connection:
                 done = partitions.maintain(connection)
                 archive.note_pruned(connection, options["using"])
-            self.stdout.write(_("{number} partitions dropped").format(number=len(done.dropped)))
+            self.line(_("{number} partitions dropped"), number=len(done.dropped))
             for name, reader in done.held.items():
-                self.stdout.write(_("{name} is kept for {reader}").format(name=name, reader=reader))
+                self.line(_("{name} is kept for {reader}"), name=name, reader=reader)
 
     def _replay(self, options: dict[str, Any]) -> None:
         # The lake itself is not needed for this.
@@ -197,16 +181,14 @@ class Command(LeaseQueueCommand):
             letters = sink.dead_letters(lake.spark, source, options["table"]).where(options["where"])
             chosen = letters.count()
             if options["dry_run"]:
-                self.stdout.write(_("{number} dead letters would be replayed").format(number=chosen))
+                self.line(_("{number} dead letters would be replayed"), number=chosen)
                 return
             moved = sink.replay(
                 letters,
                 {**source, "maxPayloadBytes": str(conf.settings.MAX_PAYLOAD_BYTES)},
                 **{name: options[name] for name in ("queue", "rate", "table", "write_id")},
             )
-            self.stdout.write(
-                _("{number} of {selected} selected dead letters replayed").format(number=moved, selected=chosen)
-            )
+            self.line(_("{number} of {selected} selected dead letters replayed"), number=moved, selected=chosen)
 
     def _compact(self, options: dict[str, Any]) -> None:
         with self._lake(options) as lake:
@@ -215,11 +197,9 @@ class Command(LeaseQueueCommand):
             if lake.format != "delta":
                 raise CommandError(_("Only a lake of Delta tables can be compacted; this one is of Parquet files."))
             with layout.only_run(lake, database.address(options["using"])):
-                self.stdout.write(_("{number} files merged").format(number=layout.maintain(lake)))
+                self.line(_("{number} files merged"), number=layout.maintain(lake))
 
     def _status(self, options: dict[str, Any]) -> None:
-        from django_leasequeue.reaper.status import lake_status
-
         for line in lake_status(options["using"]):
             self.stdout.write(line)
         if options["lake"] and Path(options["lake"]).is_dir():
@@ -229,9 +209,7 @@ class Command(LeaseQueueCommand):
                 self.stdout.write(line)
 
     def _forget(self, options: dict[str, Any]) -> None:
-        from django_leasequeue.models import LakeConsumer
-
         gone = LakeConsumer.objects.using(options["using"]).filter(name=options["consumer"]).delete()
         if not gone[0]:
-            raise CommandError(_("There is no consumer {consumer!r}.").format(consumer=options["consumer"]))
-        self.stdout.write(_("Retention waits for {consumer} no longer").format(consumer=options["consumer"]))
+            raise failure(_("There is no consumer {consumer!r}."), consumer=options["consumer"])
+        self.line(_("Retention waits for {consumer} no longer"), consumer=options["consumer"])

@@ -13,7 +13,7 @@ from django.utils.translation import gettext_noop
 from django_leasequeue import conf, engine
 from django_leasequeue.engine import LimitValues
 from django_leasequeue.engine.flow.figures import allows, changed, given_back, list_limits
-from django_leasequeue.management import LeaseQueueCommand, table
+from django_leasequeue.management import LeaseQueueCommand, failure, table
 from django_leasequeue.models import Limit
 
 
@@ -27,9 +27,7 @@ class Command(LeaseQueueCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         shared = CommandParser(add_help=False)
-        shared.add_argument(
-            "--database", default=None, help=_("alias of the database (default: LEASEQUEUE['DATABASE'])")
-        )
+        shared.add_argument("--database", help=_("alias of the database (default: LEASEQUEUE['DATABASE'])"))
         shared.add_argument("--project", default="", help=_("the tenant (default: none)"))
         actions = parser.add_subparsers(dest="action", required=True, metavar="list|set|reset")
         listing = actions.add_parser("list", parents=[shared], help=_("limits with their figures"))
@@ -78,7 +76,7 @@ class Command(LeaseQueueCommand):
             self.stdout.write(f"{name}: {json.dumps(was)} -> {json.dumps(value)}")
         if not differs:
             text = _("{limit} stays as it is, an operator has set it now.") if done else _("{limit} stays as it is.")
-            self.stdout.write(text.format(limit=values.name))
+            self.line(text, limit=values.name)
 
     def _reset(self, using: str, options: dict[str, Any]) -> None:
         before = self._before(using, options)
@@ -98,5 +96,5 @@ class Command(LeaseQueueCommand):
         found = Limit.objects.using(using).filter(project=project, name=name).first()
         if found is None:
             text = _("There is no limit {name!r}: the first call that names it makes it; 'list' shows those there are.")
-            raise CommandError(text.format(name=f"{project}/{name}" if project else name))
+            raise failure(text, name=f"{project}/{name}" if project else name)
         return LimitValues.of(found)

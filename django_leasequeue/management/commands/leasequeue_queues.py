@@ -14,7 +14,7 @@ from django.utils.translation import gettext_noop
 from django_leasequeue import conf, engine
 from django_leasequeue.engine.queues import declared, moving, presets, routing
 from django_leasequeue.exceptions import QueueNotFound
-from django_leasequeue.management import LeaseQueueCommand, table
+from django_leasequeue.management import LeaseQueueCommand, failure, table
 
 _QUEUE = attrgetter("queue", "type", "ready", "delayed", "in_flight", "dead", "records")
 
@@ -31,12 +31,11 @@ class Command(LeaseQueueCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         shared = CommandParser(add_help=False)
-        shared.add_argument("--database", default=None, help=_("only this database (default: all)"))
+        shared.add_argument("--database", help=_("only this database (default: all)"))
         tenant = CommandParser(add_help=False)
         tenant.add_argument("--project", default="", help=_("the tenant (default: none)"))
-        actions = parser.add_subparsers(
-            dest="action", required=True, metavar="sync|list|show|set|pause|resume|move|moves"
-        )
+        names = "sync|list|show|set|pause|resume|move|moves"
+        actions = parser.add_subparsers(dest="action", required=True, metavar=names)
         sync = actions.add_parser("sync", parents=[shared], help=_("make queues as the settings declare them"))
         sync.add_argument(
             "--dry-run", action="store_true", help=_("only say what would change; exit code 1 if anything")
@@ -51,9 +50,8 @@ class Command(LeaseQueueCommand):
         show.add_argument("--json", action="store_true", help=_("print JSON"))
         change = actions.add_parser("set", parents=[shared, tenant], help=_("change options; the others stay"))
         change.add_argument("name")
-        change.add_argument(
-            "options", nargs="*", metavar="OPTION=VALUE", help=_("such as lease_ms=60000 dead_letter=self")
-        )
+        such_as = _("such as lease_ms=60000 dead_letter=self")
+        change.add_argument("options", nargs="*", metavar="OPTION=VALUE", help=such_as)
         preset = _("first take all options of this preset (goes before the name)")
         change.add_argument("--preset", choices=sorted(presets.PRESETS), help=preset)
         for action, words in (("pause", _("stop claims; enqueue and settle go on")), ("resume", _("let claims go on"))):
@@ -79,7 +77,7 @@ class Command(LeaseQueueCommand):
         failed = []
         for alias in aliases:
             if len(aliases) > 1:
-                self.stdout.write(_("Database {name}").format(name=alias))
+                self.line(_("Database {name}"), name=alias)
             try:
                 act(alias, options)
             except CommandError as error:
@@ -106,18 +104,14 @@ class Command(LeaseQueueCommand):
         self.stdout.write(table(("queue", "from", "to", "", "jobs left"), rows))
         for each in moved:
             if each.draining and each.writers is None and each.left is not None:
-                self.stdout.write(
-                    _("{queue} drains at the earliest {seconds} s after the move.").format(
-                        queue=each.name, seconds=f"{routing.SETTLED:g}"
-                    )
-                )
+                text = _("{queue} drains at the earliest {seconds} s after the move.")
+                self.line(text, queue=each.name, seconds=f"{routing.SETTLED:g}")
             for writer in each.writers or []:
-                self.stdout.write(
-                    _(
-                        "{queue} waits for a transaction on {database} that began before every process knew of the move"
-                        " and may still add jobs: {writer}."
-                    ).format(queue=each.name, database=each.source, writer=writer)
+                text = _(
+                    "{queue} waits for a transaction on {database} that began before every process knew of the move"
+                    " and may still add jobs: {writer}."
                 )
+                self.line(text, queue=each.name, database=each.source, writer=writer)
 
     def _sync(self, using: str, options: dict[str, Any]) -> None:
         found = declared.drift(using) if options["dry_run"] else self._apply(using)
@@ -129,9 +123,9 @@ class Command(LeaseQueueCommand):
         if not found:
             self.stdout.write(_("The database is as the settings declare."))
         if blocked:
-            raise CommandError(_("Left as they are: {names}.").format(names=", ".join(blocked)))
+            raise failure(_("Left as they are: {names}."), names=", ".join(blocked))
         if options["dry_run"] and found:
-            raise CommandError(_("{number} queues differ.").format(number=len(found)), returncode=1)
+            raise failure(_("{number} queues differ."), number=len(found), returncode=1)
 
     def _apply(self, using: str) -> list[declared.Drift]:
         with transaction.atomic(using=using):
@@ -176,7 +170,7 @@ class Command(LeaseQueueCommand):
         for text in options["options"]:
             name, found, value = text.partition("=")
             if not found:
-                raise CommandError(_("{given!r} is not OPTION=VALUE.").format(given=text))
+                raise failure(_("{given!r} is not OPTION=VALUE."), given=text)
             given[name.strip()] = _value(value.strip())
         if not given:
             raise CommandError(_("Nothing to change: name options as OPTION=VALUE, or a --preset."))

@@ -6,13 +6,13 @@ import time
 from typing import Any
 
 import psycopg
-from django.core.management.base import CommandError, CommandParser
+from django.core.management.base import CommandParser
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 
 from django_leasequeue.engine import ConnectionExecutor, epoch
 from django_leasequeue.engine.pool import connect
-from django_leasequeue.management import LeaseQueueCommand, add_database, by_owner, databases
+from django_leasequeue.management import LeaseQueueCommand, add_database, by_owner, databases, failure
 
 #: Seconds between two tries for the lock of the lease log.
 PAUSE = 0.5
@@ -41,21 +41,16 @@ class Command(LeaseQueueCommand):
                 sequences = epoch.set_sequences(ConnectionExecutor(connection))
                 begun = self._begin(connection, alias, options["wait"])
             if sequences:
-                self.stdout.write(
-                    _("{database}: set forward {sequences}").format(database=alias, sequences=", ".join(sequences))
-                )
+                self.line(_("{database}: set forward {sequences}"), database=alias, sequences=", ".join(sequences))
             if begun is None:
-                self.stdout.write(
-                    _("{database}: its rows were written here: no epoch has to begin").format(database=alias)
-                )
+                self.line(_("{database}: its rows were written here: no epoch has to begin"), database=alias)
                 continue
             self.note("begin_epoch", alias, detail=begun._asdict())
-            self.stdout.write(
-                _(
-                    "{database}: epoch {epoch} has begun: readers go on where they stand. {number} rows of the log were"
-                    " written here before"
-                ).format(database=alias, epoch=begun.epoch, number=begun.moved)
+            text = _(
+                "{database}: epoch {epoch} has begun: readers go on where they stand. {number} rows of the log were"
+                " written here before"
             )
+            self.line(text, database=alias, epoch=begun.epoch, number=begun.moved)
 
     @staticmethod
     def _begin(connection: psycopg.Connection[Any], alias: str, wait: float) -> epoch.Begun | None:
@@ -66,10 +61,9 @@ class Command(LeaseQueueCommand):
                     return epoch.begin(connection)
             except psycopg.errors.LockNotAvailable:
                 if time.monotonic() > end:
-                    raise CommandError(
-                        _(
-                            "A transaction that has written to the lease log of {database} is open. Stop web and"
-                            " workers, or end it (leasequeue_status names the oldest), and run this again."
-                        ).format(database=alias)
-                    ) from None
+                    text = _(
+                        "A transaction that has written to the lease log of {database} is open. Stop web and workers,"
+                        " or end it (leasequeue_status names the oldest), and run this again."
+                    )
+                    raise failure(text, database=alias) from None
                 time.sleep(PAUSE)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import astuple
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import Any
 
 import psycopg
@@ -15,7 +15,7 @@ from django.utils.translation import gettext_noop, ngettext
 
 from django_leasequeue.engine import clock
 from django_leasequeue.engine.clock import span
-from django_leasequeue.management import LeaseQueueCommand, add_database, databases, table
+from django_leasequeue.management import LeaseQueueCommand, add_database, databases, failure, table
 from django_leasequeue.reaper.concerns import BOUNDS, Bounds
 from django_leasequeue.reaper.status import ReaperStatus, read_status
 
@@ -49,20 +49,15 @@ class Command(LeaseQueueCommand):
             ("unclaimed", BOUNDS.unclaimed, _("seconds that ready jobs that are not tasks may wait for any claim")),
         ):
             parser.add_argument(f"--{name}", type=int, default=value, metavar="SECONDS", help=f"{what} (%(default)s)")
-        parser.add_argument(
-            "--dead",
-            type=int,
-            default=BOUNDS.dead,
-            metavar="N",
-            help=_("jobs of a queue that may die in 10 min (%(default)s)"),
-        )
+        dead = _("jobs of a queue that may die in 10 min (%(default)s)")
+        parser.add_argument("--dead", type=int, default=BOUNDS.dead, metavar="N", help=dead)
 
     def handle(self, *args: Any, **options: Any) -> None:
         if not 1 <= options["size"] <= 1_000:
             raise CommandError(_("--size must be from 1 to 1000."))
         names = BOUNDS._fields
         if not all(0 <= options[name] <= MAX_SECONDS for name in names):
-            raise CommandError(_("--{names} take 0 to {most}.").format(names=", --".join(names), most=MAX_SECONDS))
+            raise failure(_("--{names} take 0 to {most}."), names=", --".join(names), most=MAX_SECONDS)
         aliases = databases(options)
         bounds = Bounds(**{name: options[name] for name in names})
         found, problems = {}, []
@@ -73,11 +68,8 @@ class Command(LeaseQueueCommand):
             except (psycopg.OperationalError, DatabaseError) as error:
                 if len(aliases) == 1:
                     raise
-                problems.append(
-                    _("The database {database} does not answer: {error}").format(
-                        database=alias, error=str(error).splitlines()[0]
-                    )
-                )
+                text = _("The database {database} does not answer: {error}")
+                problems.append(text.format(database=alias, error=str(error).splitlines()[0]))
         if not options["json"]:
             for number, each in enumerate(found.values()):
                 self.stdout.write("\n" if number else "", ending="")
@@ -93,36 +85,23 @@ class Command(LeaseQueueCommand):
             self.stdout.write(json.dumps({"databases": values, "problems": problems}, default=str))
         if options["check"] and problems:
             text = ngettext("{number} thing deserves attention.", "{number} things deserve attention.", len(problems))
-            raise CommandError(text.format(number=len(problems)), returncode=1)
+            raise failure(text, number=len(problems), returncode=1)
 
     def _print(self, found: ReaperStatus) -> None:
-        out, now = self.stdout, clock.now()
-        out.write(
-            _("Database {database}, PostgreSQL {server}, jobs take {size} MB").format(
-                database=found.database, server=found.server, size=f"{found.job_bytes / 1e6:.1f}"
-            )
-        )
-        if found.leader is None:
-            out.write(_("Reaper: none leads"))
+        now, leader, log, size = clock.now(), found.leader, found.log, f"{found.job_bytes / 1e6:.1f}"
+        text = _("Database {database}, PostgreSQL {server}, jobs take {size} MB")
+        self.line(text, database=found.database, server=found.server, size=size)
+        if leader is None:
+            self.line(_("Reaper: none leads"))
         else:
-            leader = found.leader
-            out.write(
-                _("Reaper: {holder} leads from {address}, term {term}").format(
-                    holder=leader.holder, address=leader.address, term=leader.term
-                )
-            )
-            for duty in leader.duties:
-                if duty["error"]:
-                    out.write(
-                        "  "
-                        + _("duty {name}: {error} Succeeded {time} ago.").format(
-                            name=duty["name"], error=duty["error"], time=span(duty["succeeded"])
-                        )
-                    )
-        log = found.log
+            text = _("Reaper: {holder} leads from {address}, term {term}")
+            self.line(text, holder=leader.holder, address=leader.address, term=leader.term)
+            for duty in filter(itemgetter("error"), leader.duties):
+                text = "  " + _("duty {name}: {error} Succeeded {time} ago.")
+                self.line(text, name=duty["name"], error=duty["error"], time=span(duty["succeeded"]))
         text = _("Lease log: {events} events, {partitions} partitions ({free} ahead), {size} MB")
         size = f"{log.bytes / 1e6:.1f}"
-        out.write(text.format(events=log.head, partitions=log.partitions, free=log.free, size=size))
+        self.line(text, events=log.head, partitions=log.partitions, free=log.free, size=size)
         queues = []
         for row in found.queues:
             note = "paused" if row.paused_at else "" if row.exact else "estimated"
@@ -133,30 +112,19 @@ class Command(LeaseQueueCommand):
         if len(found.totals) > 1:
             sums = ("project", "queues", "ready", "delayed", "in flight", "dead", "records", "dead lettered", "as of")
             self._list(_("Projects (newest samples)"), sums, found.totals)
-        worker_columns = (
-            "node",
-            "state",
-            "queues",
-            "jobs at once",
-            "running",
-            "done",
-            "failed",
-            "retried",
-            "lost",
-            "seen",
-        )
+        columns = ("node", "state", "queues", "jobs at once", "running", "done", "failed", "retried", "lost", "seen")
         workers = [
             (each.node, each.state, ",".join(each.queues) or "*", *_COUNTS(each), f"{span(each.seen)} ago")
             for each in found.workers
         ]
-        self._list(_("Workers"), worker_columns, workers)
+        self._list(_("Workers"), columns, workers)
         ticks = [
             (*_TICKS(each), "off" if not each.enabled else "ended" if each.ended_at else "") for each in found.recurring
         ]
         self._list(_("Recurring"), ("name", "service", "schedule", "zone", "last", "next", ""), ticks)
         if found.limits:
-            columns = ("name", "allows", "keys", "waiting", "slots taken")
-            self._list(_("Limits that jobs wait for"), columns, [astuple(row) for row in found.limits])
+            limits = ("name", "allows", "keys", "waiting", "slots taken")
+            self._list(_("Limits that jobs wait for"), limits, [astuple(row) for row in found.limits])
 
     def _list(self, title: str, head: tuple[str, ...], rows: list[Any]) -> None:
         self.stdout.write(f"\n{title}")

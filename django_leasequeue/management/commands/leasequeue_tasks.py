@@ -54,4 +54,4 @@ class Command(LeaseQueueCommand):
             text = _("{task} is paused") if any(done) else _("{task} is paused, as before")
         else:
             text = _("{task} goes on") if any(done) else _("{task} goes on, as before")
-        self.stdout.write(text.format(task=options["name"]))
+        self.line(text, task=options["name"])

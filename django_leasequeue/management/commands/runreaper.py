@@ -7,13 +7,14 @@ import threading
 from typing import Any
 
 import psycopg
-from django.core.management.base import CommandError, CommandParser
+from django.core.management.base import CommandParser
 from django.db import DatabaseError
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 
 from django_leasequeue.checks.settings import TAG
-from django_leasequeue.management import LeaseQueueCommand, add_database, databases, require_tables
+from django_leasequeue.conf.loglines import set_up_logging
+from django_leasequeue.management import LeaseQueueCommand, add_database, databases, failure, require_tables
 from django_leasequeue.reaper import Reaper
 
 
@@ -30,16 +31,11 @@ class Command(LeaseQueueCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         add_database(parser)
-        parser.add_argument(
-            "--once",
-            action="store_true",
-            help=_("do every duty once and end (exit code 1 if one failed), or end at once if another reaper leads"),
-        )
+        once = _("do every duty once and end (exit code 1 if one failed), or end at once if another reaper leads")
+        parser.add_argument("--once", action="store_true", help=once)
         parser.add_argument("--json-logs", action="store_true", help=_("log lines as JSON"))
 
     def handle(self, *args: Any, **options: Any) -> None:
-        from django_leasequeue.conf.loglines import set_up_logging
-
         set_up_logging(as_json=options["json_logs"], verbosity=options["verbosity"])
         aliases = databases(options)
         reapers = [Reaper(alias) for alias in aliases]
@@ -66,7 +62,7 @@ class Command(LeaseQueueCommand):
             finally:
                 reaper.resign()
         if failed:
-            raise CommandError(_("Failed: {duties}.").format(duties=", ".join(failed)))
+            raise failure(_("Failed: {duties}."), duties=", ".join(failed))
 
 
 def _run(reapers: list[Reaper]) -> None:

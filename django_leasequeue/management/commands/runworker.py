@@ -14,8 +14,10 @@ from django.utils.translation import gettext_noop
 
 from django_leasequeue import conf
 from django_leasequeue.checks.settings import TAG
+from django_leasequeue.conf.loglines import LOGGER, LogStream, set_up_logging
 from django_leasequeue.conf.options import WorkerOptions
-from django_leasequeue.management import LeaseQueueCommand, require_tables
+from django_leasequeue.management import LeaseQueueCommand, failure, require_tables
+from django_leasequeue.worker.process import run_alone, run_reloading
 from django_leasequeue.worker.worker import load_each
 
 
@@ -44,23 +46,13 @@ class Command(LeaseQueueCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         default = WorkerOptions()
         add = parser.add_argument
-        add(
-            "--queues",
-            type=_names,
-            metavar="NAME,NAME",
-            help=_(
-                "in order of preference; also patterns ('mail*') and what these leave out ('-mail.bulk');"
-                " '*': all of the project that hold tasks (default)"
-            ),
+        names = _(
+            "in order of preference; also patterns ('mail*') and what these leave out ('-mail.bulk');"
+            " '*': all of the project that hold tasks (default)"
         )
-        add(
-            "--limit",
-            type=_limit,
-            action="append",
-            dest="limits",
-            metavar="NAME=N",
-            help=_("run at most N jobs of this queue at once in each process; also for a pattern, and several times"),
-        )
+        add("--queues", type=_names, metavar="NAME,NAME", help=names)
+        most = _("run at most N jobs of this queue at once in each process; also for a pattern, and several times")
+        add("--limit", type=_limit, action="append", dest="limits", metavar="NAME=N", help=most)
         add("--project", help=_("the tenant whose queues these are (default: none)"))
         add("--database", metavar="ALIAS", help=_("only this database (default: every one that holds queues)"))
         grace = _("how long a job may go on after its timeout before its process is replaced; 0 for ever")
@@ -78,18 +70,12 @@ class Command(LeaseQueueCommand):
             ("drain-timeout", float, "SECONDS", _("how long a stop waits for running jobs")),
             ("health-port", int, "PORT", _("answer health probes on this port")),
         ):
-            usual = getattr(default, name.replace("-", "_"))
-            add(
-                f"--{name}",
-                type=kind,
-                metavar=unit,
-                help=_("{text} (default {value})").format(text=text, value=f"{usual:g}") if usual else text,
-            )
-        add(
-            "--health-host",
-            metavar="HOST",
-            help=_("address of --health-port (default {value})").format(value=default.health_host),
-        )
+            words = text
+            if usual := getattr(default, name.replace("-", "_")):
+                words = _("{text} (default {value})").format(text=text, value=f"{usual:g}")
+            add(f"--{name}", type=kind, metavar=unit, help=words)
+        address = _("address of --health-port (default {value})").format(value=default.health_host)
+        add("--health-host", metavar="HOST", help=address)
         add("--health-file", metavar="FILE", help=_("write this file every few seconds while all is well"))
         add("--node", help=_("the worker's name (default: host, process id and a random part)"))
         add("--handler", metavar="PATH", help=_("dotted path of the class that runs jobs (default: Django tasks)"))
@@ -105,8 +91,6 @@ class Command(LeaseQueueCommand):
         as_json = options.get("json_logs") or (not conf.problems() and conf.settings.WORKER.json_logs)
         if not as_json:
             return super().execute(*args, **options)
-        from django_leasequeue.conf.loglines import LOGGER, LogStream, set_up_logging
-
         # First of all: what the checks say is a line of the log as well, and why the worker does not start.
         set_up_logging(as_json=True, verbosity=options["verbosity"])
         self.stderr = OutputWrapper(cast(TextIO, LogStream(logging.WARNING)))
@@ -117,8 +101,6 @@ class Command(LeaseQueueCommand):
             sys.exit(error.returncode)
 
     def handle(self, *args: Any, **given: Any) -> None:
-        from django_leasequeue.conf.loglines import set_up_logging
-
         names = WorkerOptions.__dataclass_fields__
         given["limits"] = dict(given["limits"]) if given.get("limits") else None
         try:
@@ -130,21 +112,14 @@ class Command(LeaseQueueCommand):
             if given["reload"]:
                 if len(each) > 1:
                     aliases = ", ".join(one.database for one in each)
-                    raise CommandError(
-                        _("--reload runs one process, for one database: add --database ({aliases}).").format(
-                            aliases=aliases
-                        )
-                    )
-                from django_leasequeue.worker.process import run_reloading
-
+                    text = _("--reload runs one process, for one database: add --database ({aliases}).")
+                    raise failure(text, aliases=aliases)
                 code = run_reloading(options)
             elif len(each) > 1 or options.processes > 1:
                 from django_leasequeue.worker.supervisor import Supervisor
 
                 code = Supervisor(*each).run()
             else:
-                from django_leasequeue.worker.process import run_alone
-
                 code = run_alone(options)
         except (ImproperlyConfigured, ImportError, OSError) as error:
             raise CommandError(str(error)) from error
