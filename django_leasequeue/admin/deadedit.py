@@ -127,7 +127,7 @@ def edit(admin: pages.ModelAdmin[Any], request: HttpRequest, seq: int) -> HttpRe
     text = pretty(shown)
     error: LeaseQueueError | None = None
     lines: list[str] = []
-    reason = request.POST.get("reason", "").strip()[:MAX_REASON]
+    reason = request.POST.get("reason", "").replace("\x00", "").strip()[:MAX_REASON]
     if request.method == "POST":
         text = request.POST.get("data", "").replace("\r\n", "\n")
         try:

@@ -173,9 +173,10 @@ class QueueAdmin(pages.PageAdmin[Queue]):
         ]
 
     def changelist(self, request: HttpRequest) -> HttpResponse:
-        prefix = request.GET.get("q", "").strip()[:255].replace("\x00", "")
-        after = (request.GET.get("after_project", ""), request.GET["after"]) if request.GET.get("after") else None
-        names = reading.read_queues(PAGE + 1, prefix, after)
+        asked = ("q", "after", "after_project")
+        prefix, last_name, project = (request.GET.get(name, "")[:512].replace("\x00", "") for name in asked)
+        after = (project, last_name) if last_name else None
+        names = reading.read_queues(PAGE + 1, prefix.strip(), after)
         shown = names[:PAGE]
         counts = reading.read(counts_by_id([each.id for each in shown], budget=COUNTED)) if shown else {}
         found = reading.read_log(rates.read_rates(None, rates.HOUR))
