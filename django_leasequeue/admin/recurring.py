@@ -17,6 +17,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from ..engine import clock, codec
+from ..engine.limits import seq_of
 from ..exceptions import InvalidOption
 from ..models import Job, RecurringTask
 from ..models.recurring import parse
@@ -47,7 +48,7 @@ PREVIEWED = ("schedule", "timezone", "phase", "until")
 def next_times(schedule: str, timezone: str, phase: str, until: str) -> SafeString:
     """Return the next times of a schedule as a list, in its time zone; of one that cannot be read, why."""
     try:
-        plan, at = parse(schedule, timezone, int(phase) if phase.isdecimal() else 0), clock.now()
+        plan, at = parse(schedule, timezone, seq_of(phase) or 0), clock.now()
         times: list[tuple[str, str, str]] = []
         last = forms.DateTimeField(required=False).clean(until)
         while len(times) < TIMES and not (last and plan.next(at) > last):
