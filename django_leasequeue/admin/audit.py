@@ -128,11 +128,8 @@ def changes(form: forms.ModelForm[Any], hidden: Collection[str] = ()) -> dict[st
 
 
 def _who(line: OperatorAction) -> SafeString:
-    return format_html(
-        "{} <small>{}</small>",
-        line.username,
-        "" if line.source == "admin" else _("by {source}").format(source=line.source),
-    )
+    source = "" if line.source == "admin" else _("by {source}").format(source=line.source)
+    return format_html("{} <small>{}</small>", line.username, source)
 
 
 def _counted(line: OperatorAction) -> str:
@@ -191,9 +188,8 @@ class OperatorActionAdmin(ListAdmin[OperatorAction]):
         if not line.operation_id:
             return format_html("{}", line.action)
         address = self.url_or_none("leasequeue_bulkoperation_change", line.operation_id)
-        return format_html(
-            "{} {}", line.action, link(_("operation {number}").format(number=line.operation_id), address)
-        )
+        text = _("operation {number}").format(number=line.operation_id)
+        return format_html("{} {}", line.action, link(text, address))
 
     @admin.display(description=gettext_lazy("object"))
     def about(self, line: Any) -> SafeString:

@@ -96,11 +96,8 @@ def check_data(text: str, dead_letter: DeadRow, real: Any, shown: Any) -> Any:
         raise InvalidOption(_("This is nested more than {limit} deep: flatten it.").format(limit=limit))
     made = restore(edited, shown, real)
     if HIDDEN in codec.dumps(made) and HIDDEN not in (dead_letter.data_json or ""):
-        raise InvalidOption(
-            _("Leave {hidden} where it is, or put a value in its place: a hidden value cannot be moved.").format(
-                hidden=HIDDEN
-            )
-        )
+        words = _("Leave {hidden} where it is, or put a value in its place: a hidden value cannot be moved.")
+        raise InvalidOption(words.format(hidden=HIDDEN))
     if dead_letter.name and isinstance(real, dict) and real and set(real) <= {"args", "kwargs"}:
         args, kwargs = (made.get("args", []), made.get("kwargs", {})) if isinstance(made, dict) else (None, None)
         if not (isinstance(args, list) and isinstance(kwargs, dict) and set(made) <= {"args", "kwargs"}):
@@ -130,7 +127,7 @@ def edit(admin: pages.ModelAdmin[Any], request: HttpRequest, seq: int) -> HttpRe
     text = pretty(shown)
     error: LeaseQueueError | None = None
     lines: list[str] = []
-    reason = request.POST.get("reason", "").strip()[:MAX_REASON]
+    reason = request.POST.get("reason", "").replace("\x00", "").strip()[:MAX_REASON]
     if request.method == "POST":
         text = request.POST.get("data", "").replace("\r\n", "\n")
         try:
@@ -151,35 +148,23 @@ def edit(admin: pages.ModelAdmin[Any], request: HttpRequest, seq: int) -> HttpRe
         "reason": reason,
         "next": admin.back(request),
     }
-    frame: dict[str, Any] = {"crumbs": [(_("Dead letters"), "leasequeue_deadletters")], "status": 400 if error else 200}
-    return admin.page(
-        request, "deadletters/edit.html", context, title=_("Edit and retry job {job}").format(job=seq), **frame
-    )
+    title, status = _("Edit and retry job {job}").format(job=seq), 400 if error else 200
+    crumbs = [(_("Dead letters"), "leasequeue_deadletters")]
+    return admin.page(request, "deadletters/edit.html", context, title=title, crumbs=crumbs, status=status)
 
 
 def _retry(
     admin: pages.ModelAdmin[Any], request: HttpRequest, dead_letter: DeadRow, made: Any, lines: list[str], reason: str
 ) -> HttpResponse:
-    seen = moment(request.POST.get("dead_at", ""), "dead_at")
-    edited = edit_and_retry(
-        dead_letter.queue, dead_letter.seq, data=made, dead_at=seen or dead_letter.dead_at, project=dead_letter.project
-    )
+    dead_at, project = moment(request.POST.get("dead_at", ""), "dead_at") or dead_letter.dead_at, dead_letter.project
+    edited = edit_and_retry(dead_letter.queue, dead_letter.seq, data=made, dead_at=dead_at, project=project)
     with transaction.atomic(using=reading.alias()):
         done = reading.run(edited)
         if done.seq is None:
             raise InvalidOption(_("Nothing was done: {why}.").format(why=_(CONFLICTS[done.conflict or "gone"])))
-        audit.record(
-            request,
-            "edit",
-            project=dead_letter.project,
-            queue=dead_letter.queue,
-            seqs=[dead_letter.seq, done.seq],
-            counts={"done": 1},
-            reason=reason,
-            detail={"from": dead_letter.seq, "to": done.seq, "difference": lines[:200]},
-        )
-    messages.success(
-        request, _("Job {job} goes on as job {new_job} with other data.").format(job=dead_letter.seq, new_job=done.seq)
-    )
-    address = admin.job_url(done.seq)
-    return HttpResponseRedirect(address or admin.back(request))
+        detail = {"from": dead_letter.seq, "to": done.seq, "difference": lines[:200]}
+        about: dict[str, Any] = {"project": project, "queue": dead_letter.queue, "seqs": [dead_letter.seq, done.seq]}
+        audit.record(request, "edit", **about, counts={"done": 1}, reason=reason, detail=detail)
+    words = _("Job {job} goes on as job {new_job} with other data.")
+    messages.success(request, words.format(job=dead_letter.seq, new_job=done.seq))
+    return HttpResponseRedirect(admin.job_url(done.seq) or admin.back(request))

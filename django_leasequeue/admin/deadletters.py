@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -119,8 +120,8 @@ class DeadLetterAdmin(pages.ReadOnly, pages.PageAdmin[DeadLetter]):
     permission = "view_job"
 
     def get_urls(self) -> list[URLPattern]:
-        groups = self.view(self.groups, "view_job", takes=(*FIELDS, "sort", "after"))
-        listed = self.view(self.dead_letters, "view_job", takes=(*FIELDS, "after"))
+        groups = self.view(partial(self._filtered, self.groups), "view_job", takes=(*FIELDS, "sort", "after"))
+        listed = self.view(partial(self._filtered, self.dead_letters), "view_job", takes=(*FIELDS, "after"))
         exported = self.view(self.export, "view_job", takes=(*FIELDS, "format"))
         saving = partial(filters.change_saved, self, page="deadletters", check=filters.checked)
         editing = self.view(partial(deadedit.edit, self), "view_job", "view_payload", "edit_job")
@@ -135,18 +136,24 @@ class DeadLetterAdmin(pages.ReadOnly, pages.PageAdmin[DeadLetter]):
             path("<int:seq>/edit/", editing, name="leasequeue_deadletters_edit"),
         ]
 
-    def groups(self, request: HttpRequest) -> HttpResponse:
+    def _filtered(self, page: Callable[[HttpRequest, DeadFilter], HttpResponse], request: HttpRequest) -> HttpResponse:
+        """Answer with a page of what the filter of the address wants; say what is wrong with that, or its cursor."""
         wanted, error = filters.read(request)
         if error:
-            return self._refused(request, error)
-        largest = request.GET.get("sort") == "largest"
-        sorting = {"sort": "largest"} if largest else {}
+            context = {"filter": filters.form(request, DeadFilter(), error), "saved": filters.saved(request)}
+            title = _("Dead letters")
+            return self.page(request, "deadletters/refused.html", context, title=title, crumbs=_CRUMBS, status=400)
         try:
-            after = request.GET.get("after") or None
-            found = reading.run(dead_groups(wanted, after=after, size=GROUPS_PAGE, largest=largest))
+            return page(request, wanted)
         except InvalidOption as problem:  # the cursor
             messages.error(request, str(problem))
             return HttpResponseRedirect(filters.with_query(request.path, wanted.query()))
+
+    def groups(self, request: HttpRequest, wanted: DeadFilter) -> HttpResponse:
+        largest = request.GET.get("sort") == "largest"
+        sorting = {"sort": "largest"} if largest else {}
+        after = request.GET.get("after") or None
+        found = reading.run(dead_groups(wanted, after=after, size=GROUPS_PAGE, largest=largest))
         context = {
             **self._shared(request, wanted),
             "groups": [self._group(request, wanted, group) for group in found.groups],
@@ -176,15 +183,8 @@ class DeadLetterAdmin(pages.ReadOnly, pages.PageAdmin[DeadLetter]):
             "spark": charts.sparkline(group.bars, title),
         }
 
-    def dead_letters(self, request: HttpRequest) -> HttpResponse:
-        wanted, error = filters.read(request)
-        if error:
-            return self._refused(request, error)
-        try:
-            found = reading.run(dead_page(wanted, after=request.GET.get("after") or None, size=LIST_PAGE))
-        except InvalidOption as problem:
-            messages.error(request, str(problem))
-            return HttpResponseRedirect(filters.with_query(request.path, wanted.query()))
+    def dead_letters(self, request: HttpRequest, wanted: DeadFilter) -> HttpResponse:
+        found = reading.run(dead_page(wanted, after=request.GET.get("after") or None, size=LIST_PAGE))
         context = {
             **self._shared(request, wanted),
             "dead_letters": [{**row._asdict(), "state": row.state, "url": self.job_url(row.seq)} for row in found.rows],
@@ -194,11 +194,6 @@ class DeadLetterAdmin(pages.ReadOnly, pages.PageAdmin[DeadLetter]):
         }
         title = _("List of dead letters")
         return self.page(request, "deadletters/list.html", context, title=title, crumbs=_CRUMBS)
-
-    def _refused(self, request: HttpRequest, error: str) -> HttpResponse:
-        context = {"filter": filters.form(request, DeadFilter(), error), "saved": filters.saved(request)}
-        title = _("Dead letters")
-        return self.page(request, "deadletters/refused.html", context, title=title, crumbs=_CRUMBS, status=400)
 
     def _after(self, request: HttpRequest, wanted: DeadFilter, after: str | None, **more: str) -> str | None:
         return None if after is None else filters.with_query(request.path, wanted.query(), after=after, **more)
@@ -299,9 +294,8 @@ class DeadLetterAdmin(pages.ReadOnly, pages.PageAdmin[DeadLetter]):
                 facts = asked.facts({"to": asked.to} if asked.to else {})
                 audit.record(request, asked.kind, seqs=[seq], counts={"done": done.done}, **facts)
         if done.conflicts:
-            messages.error(
-                request, _("Job {job} was left alone: {why}.").format(job=seq, why=_(CONFLICTS[done.conflicts[0][1]]))
-            )
+            why = _(CONFLICTS[done.conflicts[0][1]])
+            messages.error(request, _("Job {job} was left alone: {why}.").format(job=seq, why=why))
         else:
             words = {
                 "retry": _("Job {job} is ready again."),

@@ -133,7 +133,7 @@ def change_saved(
         else:
             messages.error(request, _("That filter is not yours, or gone already."))
         return back
-    name = request.POST.get("name", "").strip()
+    name = request.POST.get("name", "").replace("\x00", "").strip()
     query, error = check(request, request.POST.get("filter", ""))
     if not error and not 1 <= len(name) <= 80:
         error = _("The name of a saved filter has 1 to 80 characters.")

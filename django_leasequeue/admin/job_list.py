@@ -220,18 +220,16 @@ def job_list(admin: pages.PageAdmin[Job], request: HttpRequest) -> HttpResponse:
         return jump
     queue, unknown = _queue(request.GET.get("queue", "").strip())
     context: dict[str, Any] = {"queue": queue}
-    actions = _actions(admin, request)
     may_search = pages.allowed(request, "view_payload")
     state = request.GET.get("state", "")
     if state in SUSPENDED and not unknown:
+        wanted = JobFilter(DeadFilter())
         try:
+            wanted = from_request({"task": request.GET.getlist("task")}, None, payloads=False)
             context.update(_suspended_page(request, queue, state))
         except LeaseQueueError as error:
             messages.error(request, str(error))
-        nothing = from_request({"task": request.GET.getlist("task")}, None, payloads=False)
-        return admin.page(
-            request, "jobs.html", {**_form(request, nothing), **context, "actions": actions}, title=_("Jobs")
-        )
+        return _page(admin, request, wanted, context)
     try:
         if unknown:
             raise InvalidOption(_("There is no queue {queue}.").format(queue=unknown))
@@ -245,8 +243,8 @@ def job_list(admin: pages.PageAdmin[Job], request: HttpRequest) -> HttpResponse:
         if wanted.rest.payload and not may_search:
             raise InvalidOption(_("You may not see payloads, so you cannot search in them."))
     except InvalidOption as error:
-        form = _form(request, JobFilter(DeadFilter()))
-        return admin.page(request, "jobs.html", {**form, **context, "error": str(error)}, title=_("Jobs"), status=400)
+        context |= {"error": str(error), "actions": ()}
+        return _page(admin, request, JobFilter(DeadFilter()), context, status=400)
     listed: list[tuple[int, str, str | None]] = []
     worker = request.GET.get("worker", "").replace("\x00", "").strip()[:512]
     if not worker and queue is not None and wanted.rest.empty and (not state or state in JobState.labels):
@@ -269,7 +267,14 @@ def job_list(admin: pages.PageAdmin[Job], request: HttpRequest) -> HttpResponse:
         context["next"] = None if looked.next is None else f"?{wanted.query(below=looked.next)}"
         listed = [(job.seq, job.queue, job.task) for job in looked.jobs]
     context["arguments"] = arguments(listed, values=may_search)
-    return admin.page(request, "jobs.html", {**_form(request, wanted), **context, "actions": actions}, title=_("Jobs"))
+    return _page(admin, request, wanted, context)
+
+
+def _page(
+    admin: pages.PageAdmin[Job], request: HttpRequest, wanted: JobFilter, context: dict[str, Any], status: int = 200
+) -> HttpResponse:
+    content = {**_form(request, wanted), "actions": _actions(admin, request), **context}
+    return admin.page(request, "jobs.html", content, title=_("Jobs"), status=status)
 
 
 def _queue(text: str) -> tuple[Queue | None, str]:
@@ -300,19 +305,19 @@ def checked_query(request: HttpRequest, query: str) -> tuple[str, str]:
 
 def _actions(admin: pages.PageAdmin[Job], request: HttpRequest) -> list[tuple[str, str, str, str]]:
     """Return what this user may do with selected jobs: action, label, address, look of the button."""
-    urls = [admin.url_or_none(f"leasequeue_{name}") for name in ("jobs_act", "deadletters_act")]
+    act, act_on_dead = (admin.url_or_none(f"leasequeue_{name}") for name in ("jobs_act", "deadletters_act"))
     offered = (
-        ("cancel", _("Cancel"), "cancel_job", 0, "danger"),
-        ("run", _("Run now"), "change_job", 0, ""),
-        ("release", _("Release"), "release_job", 0, "plain"),
-        ("retry", _("Retry the dead"), "retry_job", 1, ""),
-        ("redrive", _("Redrive the dead…"), "redrive_job", 1, "plain"),
-        ("discard", _("Discard the dead…"), "discard_job", 1, "danger"),
+        (act, "cancel", _("Cancel"), "cancel_job", "danger"),
+        (act, "run", _("Run now"), "change_job", ""),
+        (act, "release", _("Release"), "release_job", "plain"),
+        (act_on_dead, "retry", _("Retry the dead"), "retry_job", ""),
+        (act_on_dead, "redrive", _("Redrive the dead…"), "redrive_job", "plain"),
+        (act_on_dead, "discard", _("Discard the dead…"), "discard_job", "danger"),
     )
     return [
         (name, label, url, look)
-        for name, label, permission, place, look in offered
-        if (url := urls[place]) and pages.allowed(request, permission)
+        for url, name, label, permission, look in offered
+        if url and pages.allowed(request, permission)
     ]
 
 
@@ -380,11 +385,5 @@ def _jump(admin: pages.PageAdmin[Job], request: HttpRequest, query: str) -> Http
     if not found:
         return None
     named = [(job.seq, job.queue.name, job.task) for job in found]
-    form = _form(request, JobFilter(DeadFilter()))
     lines = arguments(named, values=pages.allowed(request, "view_payload"))
-    return admin.page(
-        request,
-        "jobs.html",
-        {**form, "found": found, "arguments": lines, "actions": _actions(admin, request)},
-        title=_("Jobs"),
-    )
+    return _page(admin, request, JobFilter(DeadFilter()), {"found": found, "arguments": lines})

@@ -119,20 +119,16 @@ class JobAdmin(pages.PageAdmin[Job]):
     ) -> list[tuple[str, str, str]]:
         links = []
         if job is not None and job.failure.fingerprint:
-            print_ = job.failure.fingerprint
-            query = {"fingerprint": print_, "queue": job.queue.name, "project": job.queue.project}
-            if group := self.url_or_none("leasequeue_deadletters_list", **query):
-                links.append(
-                    (_("Group"), _("dead letters like this ({fingerprint})").format(fingerprint=print_), group)
-                )
+            about = {"fingerprint": job.failure.fingerprint, "queue": job.queue.name, "project": job.queue.project}
+            if group := self.url_or_none("leasequeue_deadletters_list", **about):
+                links.append((_("Group"), _("dead letters like this ({fingerprint})").format(**about), group))
         if job is not None and (node := job.job.worker) and pages.allowed(request, "view_worker"):
             known = any(worker.node == node for worker in workers)
             address = self.url("leasequeue_worker_changelist", node=node)
             links.append((_("Worker"), node if known else _("{worker} (gone)").format(worker=node), address))
         if job is not None and (source := job.stored.source_seq) is not None:
-            where = _("job {job} of {queue}").format(
-                job=source, queue=job.source.name if job.source else _("a queue that is gone")
-            )
+            queue = job.source.name if job.source else _("a queue that is gone")
+            where = _("job {job} of {queue}").format(job=source, queue=queue)
             links.append((_("Came from"), where, self.url("leasequeue_job_change", source)))
         for event in events:
             detail = event.detail or {}
@@ -205,9 +201,8 @@ class JobAdmin(pages.PageAdmin[Job]):
     def _wake(self, request: HttpRequest, job: reading.SeenJob) -> tuple[bool, str]:
         over = reading.run(rouse_job(job.seq))
         if over:
-            return True, _("{job} goes on: {steps} is over.").format(
-                job=describe(job), steps=", ".join(name for name, _step in over)
-            )
+            steps = ", ".join(name for name, _step in over)
+            return True, _("{job} goes on: {steps} is over.").format(job=describe(job), steps=steps)
         return False, _("{job} neither sleeps nor waits any more.").format(job=describe(job))
 
     def _emit(self, request: HttpRequest, job: reading.SeenJob) -> tuple[bool, str]:
@@ -234,12 +229,10 @@ class JobAdmin(pages.PageAdmin[Job]):
         asked = engine.Release(job.seq, job.job.claim, delay_ms=0)
         settled = reading.run(engine.release([asked], node, project=job.queue.project))
         if job.seq in settled.released:
-            return True, _("{job} was taken from {worker} and is {state}.").format(
-                job=describe(job), worker=node, state=_(settled.released[job.seq].state)
-            )
-        return False, _("{job} was not released: {why}.").format(
-            job=describe(job), why=_(settled.outcomes[job.seq].value.replace("_", " "))
-        )
+            words, state = _("{job} was taken from {worker} and is {state}."), _(settled.released[job.seq].state)
+            return True, words.format(job=describe(job), worker=node, state=state)
+        why = _(settled.outcomes[job.seq].value.replace("_", " "))
+        return False, _("{job} was not released: {why}.").format(job=describe(job), why=why)
 
 
 def describe(job: reading.SeenJob) -> str:
@@ -260,12 +253,9 @@ def _parts(job: reading.SeenJob, values: bool) -> list[tuple[str, SafeString]]:
 
 def _shown(job: reading.SeenJob, part: reading.Part, kind: str, values: bool) -> SafeString:
     if part.text is None:
-        words = (
-            ""
-            if part.size is None
-            else _("{size} of JSON: too long to be shown here.").format(size=filesizeformat(part.size))
-        )
-        return format_html("<p>{}</p>", words)
+        words = _("{size} of JSON: too long to be shown here.")
+        text = "" if part.size is None else words.format(size=filesizeformat(part.size))
+        return format_html("<p>{}</p>", text)
     value = redact(readable(part.text), kind=kind, queue=job.queue.name, task=job.job.task, values=values)
     return format_html('<ul class="lq-tree"><li>{}</li></ul>', _value(value, "", 0, iter(range(MAX_VALUES))))
 
@@ -281,22 +271,14 @@ def _value(value: Any, label: SafeString | str, depth: int, budget: Iterator[int
             break
         key = format_html('<span class="lq-key">{}:</span> ', name)
         shown.append((_value(inner, key, depth + 1, budget),))
-    left = len(pairs) - len(shown)
-    rest = (
-        format_html('<li class="lq-hidden">{}</li>', _("and {number} more").format(number=count(left))) if left else ""
-    )
-    if isinstance(value, dict):
-        what = ngettext("{number} name", "{number} names", len(pairs)).format(number=count(len(pairs)))
-    else:
-        what = ngettext("{number} item", "{number} items", len(pairs)).format(number=count(len(pairs)))
-    return format_html(
-        '<details{}><summary>{}<span class="lq-quiet">{}</span></summary><ul>{}{}</ul></details>',
-        SafeString(" open") if depth < _OPEN else "",
-        label,
-        what,
-        format_html_join("", "<li>{}</li>", shown),
-        rest,
-    )
+    size, left = len(pairs), len(pairs) - len(shown)
+    more = _("and {number} more").format(number=count(left))
+    rest = format_html('<li class="lq-hidden">{}</li>', more) if left else ""
+    names, items = ngettext("{number} name", "{number} names", size), ngettext("{number} item", "{number} items", size)
+    what = (names if isinstance(value, dict) else items).format(number=count(size))
+    lines = format_html_join("", "<li>{}</li>", shown)
+    tree = '<details{}><summary>{}<span class="lq-quiet">{}</span></summary><ul>{}{}</ul></details>'
+    return format_html(tree, SafeString(" open") if depth < _OPEN else "", label, what, lines, rest)
 
 
 def _leaf(value: Any) -> SafeString:
@@ -336,17 +318,15 @@ def copy_job(seq: int, origin: str) -> Statements[int | None]:
         return None
     (source,) = yield from large.steps([Source._make(rows[0])])
     meta = {} if source.meta_json is None else codec.loads(source.meta_json)
+    # Other names with $ are the queue's, about the old job.
+    own = {name: value for name, value in meta.items() if name == metadata.CONTEXT or not name.startswith("$")}
     job = engine.NewJob(
         data=None if source.data_json is None else codec.loads(source.data_json),
         body=source.body,
         name=source.name,
         tag=source.tag,
         priority=source.priority,
-        # Other names with $ are the queue's, about the old job.
-        meta=metadata.Noted(
-            {name: value for name, value in meta.items() if name == metadata.CONTEXT or not name.startswith("$")}
-        )
-        or None,
+        meta=metadata.Noted(own) or None,
         tags=metadata.noted(source.meta_json, metadata.TAGS),
         result_ttl_ms=source.result_ttl_ms,
         max_deliveries=source.max_deliveries,

@@ -146,10 +146,17 @@ class LimitAdmin(ListAdmin[Limit]):
         return super().render_change_form(request, context, *args, **kwargs)
 
     def save_model(self, request: HttpRequest, obj: Limit, form: LimitForm, change: bool) -> None:
-        self._set(request, obj, form.before, form.values)
+        with transaction.atomic(using=reading.alias()):
+            done = reading.run(engine.set_limits([form.values], project=obj.project))
+            if done:
+                self._record(request, "set_limit", obj, form.before, form.values)
+        text = _("The limit {limit} stays as it is.")
+        if done:
+            text = _("The limit {limit} is set: {values}. The code's values wait until it is given back.")
+        messages.success(request, text.format(limit=obj, values=figures.allows(form.values)))
 
     def message_user(self, request: HttpRequest, message: Any, *args: Any, **kwargs: Any) -> None:
-        """``_set`` and ``reset`` do."""
+        """``save_model`` and ``reset`` do."""
 
     @admin.action(description=gettext_lazy("Give the selected limits back to the code"), permissions=["change"])
     def reset(self, request: HttpRequest, queryset: QuerySet[Limit]) -> None:
@@ -161,16 +168,6 @@ class LimitAdmin(ListAdmin[Limit]):
                     self._record(request, "reset_limit", limit, before, LimitValues.of(done))
             text = _("The limit {limit} has the code's values already.").format(limit=limit)
             messages.success(request, figures.given_back(str(limit), done) if done else text)
-
-    def _set(self, request: HttpRequest, limit: Limit, before: LimitValues, after: LimitValues) -> None:
-        with transaction.atomic(using=reading.alias()):
-            done = reading.run(engine.set_limits([after], project=limit.project))
-            if done:
-                self._record(request, "set_limit", limit, before, after)
-        text = _("The limit {limit} stays as it is.")
-        if done:
-            text = _("The limit {limit} is set: {values}. The code's values wait until it is given back.")
-        messages.success(request, text.format(limit=limit, values=figures.allows(after)))
 
     def _record(self, request: HttpRequest, action: str, limit: Limit, before: LimitValues, after: LimitValues) -> None:
         detail = {"limit": limit.name, "changed": figures.changed(before, after)}

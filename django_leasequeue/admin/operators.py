@@ -195,9 +195,8 @@ class ApiKeyAdmin(FramedAdmin[ApiKey]):
 
     def _show(self, request: HttpRequest, key: ApiKey, token: str) -> HttpResponse:
         """Show a secret, once: it goes into this page and nowhere else."""
-        return self.page(
-            request, "apikey/shown_once.html", {"token": token}, title=_("Key {name}").format(name=key.name)
-        )
+        title = _("Key {name}").format(name=key.name)
+        return self.page(request, "apikey/shown_once.html", {"token": token}, title=title)
 
     @admin.action(description=gettext_lazy("Revoke the selected keys for good"), permissions=["change"])
     def revoke(self, request: HttpRequest, queryset: QuerySet[ApiKey]) -> None:

@@ -152,9 +152,7 @@ class OverviewAdmin(pages.ReadOnly, pages.PageAdmin[Overview]):
         context: dict[str, Any] = {
             "cards": [(*card, urls[name]) for name, *card in _depths(totals, counts)],
             "urls": urls,
-            "rates": rates.show(found, chosen),
-            "ranges": rates.buttons(chosen),
-            "every": chosen.every,
+            **rates.part(found, chosen),
             "reach": found.reach,
             "lines": lines[:_LINES],
             "workers": alive[:_LINES],

@@ -173,9 +173,10 @@ class QueueAdmin(pages.PageAdmin[Queue]):
         ]
 
     def changelist(self, request: HttpRequest) -> HttpResponse:
-        prefix = request.GET.get("q", "").strip()[:255].replace("\x00", "")
-        after = (request.GET.get("after_project", ""), request.GET["after"]) if request.GET.get("after") else None
-        names = reading.read_queues(PAGE + 1, prefix, after)
+        asked = ("q", "after", "after_project")
+        prefix, last_name, project = (request.GET.get(name, "")[:512].replace("\x00", "") for name in asked)
+        after = (project, last_name) if last_name else None
+        names = reading.read_queues(PAGE + 1, prefix.strip(), after)
         shown = names[:PAGE]
         counts = reading.read(counts_by_id([each.id for each in shown], budget=COUNTED)) if shown else {}
         found = reading.read_log(rates.read_rates(None, rates.HOUR))
@@ -212,9 +213,7 @@ class QueueAdmin(pages.PageAdmin[Queue]):
             "counts": counts,
             "concerns": errors_first([*concerns.of_queue(counts, health, now), *of_server]),
             "health": health,
-            "rates": rates.show(found, chosen),
-            "ranges": rates.buttons(chosen),
-            "every": chosen.every,
+            **rates.part(found, chosen),
             "depths": _depths(queue, now, chosen.seconds),
             "urls": urls,
             "options": sorted(info.config.items()),
@@ -240,10 +239,8 @@ class QueueAdmin(pages.PageAdmin[Queue]):
                     options = {name: form.cleaned_data[name] for name in form.config if name in form.cleaned_data}
                     reading.run(engine.configure(queue.name, project=queue.project, **options))
                     _record(request, "edit_queue", queue, detail={"changed": changed})
-            messages.success(
-                request,
-                _("Changed: {options}.").format(options=", ".join(changed)) if changed else _("Nothing was changed."),
-            )
+            words = _("Changed: {options}.") if changed else _("Nothing was changed.")
+            messages.success(request, words.format(options=", ".join(changed)))
             return self.redirect("leasequeue_queue_change", pk)
         crumbs = [(_("Queues"), "leasequeue_queue_changelist"), (str(queue), "leasequeue_queue_change", pk)]
         context, title = {"queue": queue, "form": form}, _("Options of {queue}").format(queue=queue)
@@ -267,10 +264,10 @@ class QueueAdmin(pages.PageAdmin[Queue]):
         with transaction.atomic(using=reading.alias()):
             reading.run(engine.pause(queue.name, paused=paused, project=queue.project))
             _record(request, action, queue)
+        words = _("{queue} is resumed: its jobs are claimed again.")
         if paused:
-            messages.success(request, _("{queue} is paused: nothing is claimed from it.").format(queue=queue))
-        else:
-            messages.success(request, _("{queue} is resumed: its jobs are claimed again.").format(queue=queue))
+            words = _("{queue} is paused: nothing is claimed from it.")
+        messages.success(request, words.format(queue=queue))
 
     def _purge(self, request: HttpRequest, queue: Queue) -> None:
         states = [state for state in PURGEABLE if state in request.POST.getlist("states")]

@@ -204,9 +204,10 @@ def chosen(request: HttpRequest) -> Span:
     return next((each for each in SPANS if each.name == request.GET.get("range")), HOUR)
 
 
-def buttons(span: Span) -> list[tuple[str, str, bool]]:
-    """Return (name, address, whether it is chosen) of each time."""
-    return [(each.name, f"?range={each.name.replace(' ', '+')}", each is span) for each in SPANS]
+def part(found: Rates, span: Span) -> dict[str, Any]:
+    """Return what a page with rates shows: the rates, the times to choose from, how often it asks for them anew."""
+    ranges = [(each.name, f"?range={each.name.replace(' ', '+')}", each is span) for each in SPANS]
+    return {"rates": show(found, span), "ranges": ranges, "every": span.every}
 
 
 def show(found: Rates, span: Span) -> dict[str, Any]:
@@ -236,13 +237,8 @@ def show(found: Rates, span: Span) -> dict[str, Any]:
     )
     title = _("Wait from ready to claimed, seconds")
     drawn = charts.chart("waits", title, times, waited, unit=_("seconds"), note=sampled)
-    return {
-        "throughput": throughput,
-        "waits": drawn,
-        "counts": whole,
-        "words": reach.words,
-        "wait": _wait(whole),
-    }
+    figures = {"counts": whole, "words": reach.words, "wait": _wait(whole)}
+    return {"throughput": throughput, "waits": drawn, **figures}
 
 
 def _spark(found: Rates, queue_id: int, span: Span) -> SafeString:

@@ -256,9 +256,8 @@ def read_workers(nodes: Sequence[str] | None = None) -> list[Worker]:
 def read_steps(seq: int) -> list[Any]:
     """Read the first ``MAX_STEPS`` steps of a job, in their order, with ``part``, the value."""
     steps = JobStep.objects.using(alias()).filter(seq=seq).defer("value").order_by("number", "name")
-    sized = {"size": _Bytes(AsWritten("value"))}
     text = Case(When(size__lte=MAX_STEP_BYTES, then=AsWritten("value")))
-    found: list[Any] = list(steps.annotate(**sized, text=text)[:MAX_STEPS])
+    found: list[Any] = list(steps.annotate(size=_Bytes(AsWritten("value")), text=text)[:MAX_STEPS])
     for step in found:
         step.part = Part(step.name, step.text, step.size)
         step.label = step.name

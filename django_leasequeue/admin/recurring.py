@@ -17,6 +17,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from ..engine import clock, codec
+from ..engine.limits import seq_of
 from ..exceptions import InvalidOption
 from ..models import Job, RecurringTask
 from ..models.recurring import parse
@@ -47,7 +48,7 @@ PREVIEWED = ("schedule", "timezone", "phase", "until")
 def next_times(schedule: str, timezone: str, phase: str, until: str) -> SafeString:
     """Return the next times of a schedule as a list, in its time zone; of one that cannot be read, why."""
     try:
-        plan, at = parse(schedule, timezone, int(phase) if phase.isdecimal() else 0), clock.now()
+        plan, at = parse(schedule, timezone, seq_of(phase) or 0), clock.now()
         times: list[tuple[str, str, str]] = []
         last = forms.DateTimeField(required=False).clean(until)
         while len(times) < TIMES and not (last and plan.next(at) > last):
@@ -138,10 +139,8 @@ class RecurringForm(forms.ModelForm):
         self.home = home_of(*enqueued, otherwise=here, job=self.job)
         adding = self.instance.pk is None or self.home != here
         if adding and RecurringTask.objects.using(self.home).filter(name=name, service=self.instance.service).exists():
-            words = _("The database {database}, where its queue is, has a recurring task of that name.").format(
-                database=self.home
-            )
-            self.add_error("name" if "name" in self.fields else None, words)
+            words = _("The database {database}, where its queue is, has a recurring task of that name.")
+            self.add_error("name" if "name" in self.fields else None, words.format(database=self.home))
         return {**given, "name": name}
 
     def _post_clean(self) -> None:
@@ -151,9 +150,8 @@ class RecurringForm(forms.ModelForm):
     def _check_task(self) -> None:
         path = self.cleaned_data["task"]
         if not self.any_task and not getattr(find_task(path), "schedulable", False):
-            raise InvalidOption(
-                _("Only superusers may schedule {task}: it has no @task(schedulable=True).").format(task=path)
-            )
+            words = _("Only superusers may schedule {task}: it has no @task(schedulable=True).")
+            raise InvalidOption(words.format(task=path))
 
 
 _SCHEDULE = '<span class="lq-mono">{}</span> <small>{}</small>'
@@ -251,10 +249,8 @@ class RecurringTaskAdmin(ListAdmin[RecurringTask]):
         """Show the list of the database in which the task was saved, if it is not the one shown."""
         if (home := task._state.db) == reading.alias():
             return None
-        messages.success(
-            request,
-            _("{task} was saved in the database {database}, where its queue is.").format(task=task.name, database=home),
-        )
+        words = _("{task} was saved in the database {database}, where its queue is.")
+        messages.success(request, words.format(task=task.name, database=home))
         return self.redirect("leasequeue_recurringtask_changelist", **{reading.SWITCH: home})
 
     def delete_model(self, request: HttpRequest, obj: RecurringTask) -> None:
@@ -339,12 +335,8 @@ class RecurringTaskAdmin(ListAdmin[RecurringTask]):
                     changed = {} if before == task.enabled else {"enabled": [before, task.enabled]}
                     self._record(request, f"{action}_recurring", task, changed)
             except Exception as error:  # noqa: BLE001  (whatever a task's backend raises is to be read on the page)
-                messages.error(
-                    request,
-                    _("{task} was not enqueued: {error}").format(
-                        task=task.name, error=f"{type(error).__name__}: {error}"
-                    ),
-                )
+                words = _("{task} was not enqueued: {error}")
+                messages.error(request, words.format(task=task.name, error=f"{type(error).__name__}: {error}"))
             else:
                 messages.success(request, text)
 

@@ -118,26 +118,24 @@ def show(admin: pages.PageAdmin[Any], request: HttpRequest) -> HttpResponse:
         raise Http404("Name a task.")
     span = rates.chosen(request)
     reach, tasks = reading.read_log(rates.read_tasks(seconds=span.seconds))
-    may_see = pages.allowed(request, "view_recurringtask")
-    schedules = (
-        RecurringTask.objects.using(reading.alias()).filter(task=name) if may_see else RecurringTask.objects.none()
-    )
-    code, spans = code_of(name), rates.SPANS
+    schedules = RecurringTask.objects.using(reading.alias()).filter(task=name)
+    code, pauses = code_of(name), reading.read(list_paused(name=name))
+    project = code.project if code else ""
     context: dict[str, Any] = {
         "name": name,
         "task": next((task for task in tasks if task.name == name), None),
         "reach": reach,
         "charts": _draw(reading.read_log(_read_times(name, reach, span.bucket)), reach, span),
         "ranges": [
-            (each.name, admin.url("leasequeue_task", name=name, range=each.name), each is span) for each in spans
+            (each.name, admin.url("leasequeue_task", name=name, range=each.name), each is span) for each in rates.SPANS
         ],
         "code": code,
         "limit_url": admin.url_or_none("leasequeue_limit_changelist", q=code.limit) if code and code.limit else None,
-        "schedules": list(schedules[:20]),
+        "schedules": list(schedules[:20]) if pages.allowed(request, "view_recurringtask") else [],
         "causes": reading.read_log(_read_errors(name, reach)),
-        "project": code.project if code else "",
-        "pauses": (pauses := reading.read(list_paused(name=name))),
-        "paused": any(each.project == (code.project if code else "") for each in pauses),
+        "project": project,
+        "pauses": pauses,
+        "paused": any(each.project == project for each in pauses),
     }
     crumbs = [(_("Tasks"), "leasequeue_tasks")]
     return admin.page(request, "task.html", context, title=_("Task {task}").format(task=name), crumbs=crumbs)
@@ -152,17 +150,12 @@ def act(admin: pages.PageAdmin[Any], request: HttpRequest) -> HttpResponse:
     name, project = request.POST.get("name", ""), request.POST.get("project", "")
     try:
         with transaction.atomic(using=reading.alias()):
-            if action == "pause":
-                done = reading.run(pause_task(name, project=project, by=request.user.get_username()))
-            else:
-                done = reading.run(resume_task(name, project=project))
-            if done:
+            pause = pause_task(name, project=project, by=request.user.get_username())
+            if reading.run(pause if action == "pause" else resume_task(name, project=project)):
                 audit.record(request, f"{action}_task", project=project, detail={"name": name})
     except InvalidOption as error:
         messages.error(request, str(error))
         return admin.redirect("leasequeue_tasks")
-    if action == "pause":
-        messages.success(request, _("{task} is paused: none of its jobs starts.").format(task=name))
-    else:
-        messages.success(request, _("{task} is resumed: its jobs start again.").format(task=name))
+    paused, resumed = _("{task} is paused: none of its jobs starts."), _("{task} is resumed: its jobs start again.")
+    messages.success(request, (paused if action == "pause" else resumed).format(task=name))
     return admin.redirect("leasequeue_task", name=name)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
@@ -67,10 +68,8 @@ class WorkflowAdmin(pages.PageAdmin[Workflow]):
 
     def changelist(self, request: HttpRequest) -> HttpResponse:
         state, name = request.GET.get("state", ""), request.GET.get("name", "").replace("\x00", "").strip()[:255]
-        try:
+        with suppress(ValueError):  # a name
             return self.redirect("leasequeue_workflow", UUID(name))
-        except ValueError:
-            pass  # a name
         below = seq_of(request.GET.get("below", ""))
         looked = _read(STATES.get(state), name, MAX_SEQ if below is None else below)
         query = {key: value for key, value in (("state", state), ("name", name)) if value}
@@ -152,12 +151,8 @@ def _cancel(request: HttpRequest, workflow: Workflow) -> None:
     if removed is None:
         messages.error(request, _("This workflow has ended already."))
     else:
-        messages.success(
-            request,
-            _("The workflow {workflow} is cancelled. Jobs taken out: {number}.").format(
-                workflow=workflow, number=count(removed)
-            ),
-        )
+        words = _("The workflow {workflow} is cancelled. Jobs taken out: {number}.")
+        messages.success(request, words.format(workflow=workflow, number=count(removed)))
 
 
 def _retry(request: HttpRequest, workflow: Workflow) -> None:
@@ -172,20 +167,17 @@ def _retry(request: HttpRequest, workflow: Workflow) -> None:
             if acted.done:
                 _record(request, "retry_workflow", workflow, {"done": acted.done}, batch)
         done, left = done + acted.done, left + len(acted.conflicts)
-    words = _(
-        "Dead letters of {workflow} that are ready again: {done}. Left alone, as they are changing: {left}."
-    ).format(workflow=workflow, done=count(done), left=count(left))
     if not seqs:
-        messages.error(request, _("None of its jobs is a dead letter: what failed for good cannot be retried."))
+        say, words = messages.error, _("None of its jobs is a dead letter: what failed for good cannot be retried.")
     elif left:
-        messages.warning(request, words)
+        say = messages.warning
+        words = _("Dead letters of {workflow} that are ready again: {done}. Left alone, as they are changing: {left}.")
     else:
-        messages.success(
-            request,
-            _("Dead letters of {workflow} that are ready again: {done}. The rest follows them.").format(
-                workflow=workflow, done=count(done)
-            ),
+        say, words = (
+            messages.success,
+            _("Dead letters of {workflow} that are ready again: {done}. The rest follows them."),
         )
+    say(request, words.format(workflow=workflow, done=count(done), left=count(left)))
 
 
 def _record(

@@ -126,7 +126,7 @@ def _aliases() -> Iterator[checks.CheckMessage]:
 
 
 def _no_alias(said: str, more: str = "") -> checks.Error:
-    """Return the error of a setting that names an alias which there is not."""
+    """Return the error of a setting that names an unknown alias."""
     hint = f"The aliases are {', '.join(django_settings.DATABASES)}{more}."
     return checks.Error(f"{said}, which is not in DATABASES.", hint=hint, id="leasequeue.E003")
 

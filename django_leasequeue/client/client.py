@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Mapping
-from contextlib import aclosing, contextmanager, suppress
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping
+from contextlib import aclosing, suppress
 from functools import partial
 from typing import Any, Generic, Self, TypeVar
 
@@ -21,17 +21,6 @@ Batches = TypeVar("Batches")
 Jobs = TypeVar("Jobs")
 
 _LIMITS = httpx.Limits(max_connections=100, max_keepalive_connections=20)
-
-
-@contextmanager
-def _failures() -> Iterator[None]:
-    """Turn errors of the connection into ``ConnectionFailed``."""
-    try:
-        yield
-    except httpx.RequestError as error:
-        what = str(error) or type(error).__name__
-        where = f"{error.request.method} {error.request.url.copy_with(query=None)}"
-        raise ConnectionFailed(f"{where}: {what}.") from error
 
 
 class _Base(ABC, Generic[Batches, Jobs]):
@@ -101,14 +90,16 @@ class _Base(ABC, Generic[Batches, Jobs]):
         return through(call(steps, self.retry), self._perform)
 
     def _perform(self, step: Request | Either | Give[Any]) -> Generator[Any, Any, Any]:
-        """Carry out a step of a plan: send a request, pass other steps on."""
-        if isinstance(step, Give):
+        """Carry out a step of a plan: send a request, pass others on; a broken connection is ``ConnectionFailed``."""
+        if isinstance(step, Request):
+            send = partial(self._connections.request, **self._parts(step))
+            step = either(send, send)
+        try:
             return (yield step)
-        with _failures():
-            if isinstance(step, Request):
-                send = partial(self._connections.request, **self._parts(step))
-                return (yield either(send, send))
-            return (yield step)
+        except httpx.RequestError as error:
+            what = str(error) or type(error).__name__
+            where = f"{error.request.method} {error.request.url.copy_with(query=None)}"
+            raise ConnectionFailed(f"{where}: {what}.") from error
 
     def _parts(self, request: Request) -> dict[str, Any]:
         return {

@@ -21,6 +21,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any, Protocol, Self, runtime_checkable
 from uuid import uuid4
 
@@ -142,22 +143,12 @@ class DirectQueue:
 
         ``JobNotFoundError``: there is no such job, or another worker has it now.
         """
-        calls = self._calls()
-
-        async def remove(row: Status) -> bool:
-            return await self.queue.acancel(row.seq) is CancelStatus.CANCELLED
-
-        await self._settle(job_id, calls.aack, remove)
+        await self._settle(job_id, self._calls().aack, removes=True)
         self._leases.ended(job_id)
 
     async def nack(self, job_id: str) -> None:
         """Return a job to its place in the queue; a queued one stays there. Errors as for ``ack``."""
-        calls = self._calls()
-
-        async def release(lease: leases.ClaimedJob) -> Any:
-            return await calls.anack(lease, delay_ms=0)
-
-        await self._settle(job_id, release)
+        await self._settle(job_id, partial(self._calls().anack, delay_ms=0))
 
     async def heartbeat(self, job_id: str) -> None:
         """Keep a lease for another ``stale_timeout``; a queued job stays as it is. Errors as for ``ack``."""
@@ -171,12 +162,9 @@ class DirectQueue:
         await self._settle(job_id, keep)
 
     async def _settle(
-        self,
-        job_id: str,
-        held: Callable[[leases.ClaimedJob], Awaitable[Any]],
-        waiting: Callable[[Status], Awaitable[bool]] | None = None,
+        self, job_id: str, held: Callable[[leases.ClaimedJob], Awaitable[Any]], *, removes: bool = False
     ) -> None:
-        """Call ``held`` with the lease of an id, or else ``waiting`` with the queued job."""
+        """Call ``held`` with the lease of an id; a queued job stays, or is removed."""
         if not isinstance(job_id, str):
             raise JobNotFoundError(job_id)
         known = self._leases.find(job_id)
@@ -190,7 +178,7 @@ class DirectQueue:
                 raise JobNotFoundError(job_id)
             lease = values.lease_of(row, self.queue.name)
             if lease is None:
-                if waiting is None or await waiting(row):
+                if not removes or await self.queue.acancel(row.seq) is CancelStatus.CANCELLED:
                     return
             elif known is not None:
                 break

@@ -125,6 +125,12 @@ def require(access: Access, scopes: frozenset[str], topic: str | None = None) ->
         raise ApiError(403, "forbidden", f"This key may not use the topic {topic!r}: ask for a key with its prefix.")
 
 
+def require_all_topics(access: Access, what: str) -> None:
+    """Answer 403 to a key with prefixes: ``what`` it asks for is not about single topics."""
+    if access.prefixes:
+        raise ApiError(403, "forbidden", f"A key with prefixes may not {what}: ask for one without.")
+
+
 class HasScopes(BasePermission):
     """For a host's own views that use our keys: the view says ``required_scopes = {"POST": frozenset({"write"})}``."""
 

@@ -23,7 +23,7 @@ from rest_framework.request import Request
 from rest_framework.views import APIView
 
 from .. import conf, engine
-from ..engine import AsyncConnectionExecutor, ConnectionExecutor, DjangoExecutor, LeasedJob, Operation, Release, Work
+from ..engine import AsyncConnectionExecutor, ConnectionExecutor, DjangoExecutor, LeasedJob, Operation, Release
 from ..engine.operation import BEGIN, Statements
 from ..engine.outage import passes
 from ..engine.pool import borrow, connect, in_thread, patiently
@@ -59,7 +59,7 @@ class RequestRunner:
     def on(self, using: str) -> RequestRunner:
         return self if using == self.using else RequestRunner(using, threaded=self.threaded)
 
-    async def run(self, work: Work[T], *, large: bool = False) -> T:
+    async def run(self, work: Operation[T], *, large: bool = False) -> T:
         """Run an operation; ``large``: its parameters are, and preparing them would hold the event loop."""
         if self.threaded or large:
             return await self._in_thread(work)
@@ -80,26 +80,23 @@ class RequestRunner:
         value = await self.run(Operation(flushed), large=large)
         return value, (time.perf_counter() - ended) * 1000
 
-    async def _in_thread(self, work: Work[T]) -> T:
+    async def _in_thread(self, work: Operation[T]) -> T:
         def here() -> T:
             with patiently(self.using):
                 return DjangoExecutor(self.using).run(work)
 
         def aside() -> T:  # (on a connection of its own)
+            considerate: Operation[T] = Operation(_considerately, work)
             with closing(connect(self.using, patience=conf.settings.STATEMENT_TIMEOUT or None)) as connection:
-                return ConnectionExecutor(connection).run(_considerately(work))
+                return ConnectionExecutor(connection).run(considerate)
 
         if self.threaded:
             return await sync_to_async(here)()
         return await asyncio.get_running_loop().run_in_executor(_threads, aside)
 
 
-def _considerately(work: Work[T]) -> Work[T]:
+def _considerately(work: Operation[T]) -> Statements[T]:
     """Let steps be prepared by one thread at a time."""
-    return Operation(_with_a_lock, work) if isinstance(work, Operation) else _with_a_lock(work)
-
-
-def _with_a_lock(work: Work[T]) -> Statements[T]:
     steps = iter(work)
     go = partial(next, steps)
     while True:

@@ -67,6 +67,8 @@ LONG = "9" * 4_400
         {"q": 10**30}]),
     ("workflow_changelist", [{"below": LONG}]), ("worker_changelist", [{"q": LONG}]),
     ("limit_changelist", [{"q": "x\x00" * 5_000}]),
+    ("recurringtask_times", [{"schedule": "every 30 seconds", "timezone": "UTC", "phase": LONG}]),
+    ("queue_changelist", [{"after": "x\x00"}, {"after": "x", "after_project": "\x00"}]),
 ])  # fmt: skip
 def test_nonsense_is_no_trouble(name: str, queries: list[dict[str, Any]]) -> None:
     client, known = boss(), {"queue": make()} if name == "job_changelist" else {}

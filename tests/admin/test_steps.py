@@ -134,6 +134,8 @@ def test_the_lists(boss: Client, clock: Clock, monkeypatch: pytest.MonkeyPatch) 
     assert listed(state="sleeping") == naps
     assert listed(state="sleeping", queue="other") == naps[1:]
     assert listed(state="sleeping", task="none") == []
+    wrong = boss.get(admin_url("job_changelist"), {"state": "sleeping", "task": "a\0b"})
+    assert (wrong.status_code, "without NUL" in wrong.content.decode()) == (200, True)
     assert listed(state="waiting for an event") == [waiter]
     assert "packed" in boss.get(admin_url("job_changelist"), {"state": "waiting for an event"}).content.decode()
     Job.objects.filter(pk=naps[0]).cancel()

@@ -242,7 +242,7 @@ class TestEdit:
         shown = boss.post(url("deadletters_edit", seq), form)
         lines = [(line[0], line[1:].strip()) for line in shown.context_data["lines"] if line[0] in "+-"]
         assert (lines, states([seq])) == ([("-", "1,"), ("+", "3,")], ["dead"])
-        form |= {"confirmed": "1", "dead_at": shown.context_data["dead_at"], "reason": "typo"}
+        form |= {"confirmed": "1", "dead_at": shown.context_data["dead_at"], "reason": "ty\x00po"}
         assert boss.post(url("deadletters_edit", seq), form).status_code == 302
         new = LiveJob.objects.get()
         assert (new.source_seq, new.name) == (seq, "shop.tasks.charge")
@@ -287,7 +287,7 @@ class TestEdit:
 def test_a_filter_is_saved_shared_and_forgotten(boss: Client) -> None:
     ann = client("view_job")
     bob = client("view_job", name="bob")
-    save = {"name": "timeouts", "filter": "text=timeout&queue=mail", "next": url("deadletters") + "?text=timeout"}
+    save = {"name": "time\0outs", "filter": "text=timeout&queue=mail", "next": url("deadletters") + "?text=timeout"}
     assert ann.post(url("deadletters_filters"), save)["Location"] == save["next"]
     assert ["timeouts" in text(who.get(url("deadletters"))) for who in (ann, bob)] == [True, False]
     ann.post(url("deadletters_filters"), {**save, "shared": "1"})

@@ -17,6 +17,7 @@ from ...metrics import load_extra
 from ...metrics.figures import DatabaseFigures, last_look, look
 from ...metrics.prometheus import exposition, families, of_each, pools, streams
 from ..access import METRICS, PROJECTS
+from ..auth import require_all_topics
 from ..backlog import backlogs
 from ..errors import ApiError
 from ..views import ApiView
@@ -38,8 +39,7 @@ class MetricsView(ApiView):
         except ImproperlyConfigured as error:
             raise ApiError(501, "not_installed", str(error)) from error
         access, project = self.access, self.project
-        if access.prefixes:
-            raise ApiError(403, "forbidden", "A key with prefixes may not read the metrics: ask for one without.")
+        require_all_topics(access, "read the metrics")
         sees = None if PROJECTS in access.scopes else lambda of, _: of == project
         aliases = routing.aliases()
         if len(aliases) == 1:

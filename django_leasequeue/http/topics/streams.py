@@ -51,9 +51,8 @@ class StreamRegistry:
         if not self.subscriptions:  # from the first stream on, for as long as the process lives
             subscribe = get_listener(self._using).subscribe
             self.subscriptions = [
-                subscribe(self.channel, partial(self._in_loop, self._settled, "")),
-                subscribe(JOBS, partial(self._in_loop, self._deleted, "d")),
-                subscribe(JOBS, partial(self._in_loop, self._taken, "l")),
+                subscribe(self.channel, partial(self._in_loop, self._settled, ("",))),
+                subscribe(JOBS, partial(self._in_loop, self._changed, ("d", "l"))),
             ]
             for subscription in self.subscriptions:
                 await subscription.async_ready()
@@ -65,8 +64,8 @@ class StreamRegistry:
             hub = self.hubs[project, topic] = WorkHub(self, runner, project, topic, found)
         return hub
 
-    def _in_loop(self, callback: Callable[[str | None], None], prefix: str, payload: str | None) -> None:
-        if payload is None or payload.startswith(prefix):
+    def _in_loop(self, callback: Callable[[str | None], None], prefixes: tuple[str, ...], payload: str | None) -> None:
+        if payload is None or payload.startswith(prefixes):
             with suppress(RuntimeError):  # the loop is closed, and its streams with it
                 self._loop.call_soon_threadsafe(callback, payload)
 
@@ -77,17 +76,14 @@ class StreamRegistry:
         elif payload.isdecimal() and int(payload) in self.of_stream:
             self.of_stream[int(payload)].settled(int(payload))
 
-    def _deleted(self, payload: str | None) -> None:
+    def _changed(self, payload: str | None) -> None:
         for hub in set(self.of_stream.values()):
             if payload is None:
                 hub.jobs_may_be_there()
+            if payload in (None, f"l{hub.queue_id}"):
+                hub.leases_taken()
             elif payload == f"d{hub.queue_id}":
                 hub.end("The topic was deleted.")
-
-    def _taken(self, payload: str | None) -> None:
-        for hub in set(self.of_stream.values()):
-            if payload is None or payload == f"l{hub.queue_id}":
-                hub.leases_taken()
 
 
 _registries: process.PerLoop[dict[str, StreamRegistry]] = process.PerLoop(dict)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -28,7 +29,7 @@ from ..auth import require
 from ..errors import ApiError
 from ..fields import OPTIONAL, STORABLE, Body, Json, Text
 from ..schema import CURSOR, Parameter, page_size, switch
-from ..views import ApiView
+from ..views import ApiView, T
 
 _PAGE_SIZE, _GROUPS_PAGE = page_size(50), page_size(25, MAX_GROUP_PAGE)
 _WITH_PAYLOAD = switch("with_payload", False, "With data, meta and errors.")
@@ -62,6 +63,20 @@ class ReadView(ApiView):
     @property
     def cursor(self) -> str | None:
         return self.request.GET.get("cursor")
+
+    async def on_django(self, using: str, change: Callable[[str], T]) -> T:
+        """Return what a change in the database ``using`` returns, made on Django's connection of a thread."""
+
+        def work() -> T:
+            try:
+                with patiently(using):
+                    return change(using)
+            finally:
+                # A thread of this request alone opened it under ASGI, where no signal of a request's end may come.
+                if not self.runner.threaded and not connections[using].in_atomic_block:
+                    connections[using].close()
+
+        return await sync_to_async(work)()
 
 
 class TriageView(ReadView):
@@ -268,16 +283,15 @@ class RedriveView(TriageView):
         to, step = body.get("to"), body.get("from_step")
         target = to or letter.home or letter.queue
         require(self.access, frozenset(), target)
-        acted = await sync_to_async(self._redrive)(letter, to, step)
+        acted = await self.on_django(self.runner.using, partial(self._redrive, letter, to, step))
         if not acted.done:
             reason = CONFLICTS[acted.conflicts[0][1] if acted.conflicts else "gone"]
             raise ApiError(409, "not_redriven", f"The dead letter {letter.seq} was left as it is: {reason}.")
         return self.answer(DeadLetterRedriven(seq=letter.seq, queue=target))
 
-    def _redrive(self, letter: DeadRow, to: str | None, step: str | None) -> Acted:
-        using = self.runner.using
+    def _redrive(self, letter: DeadRow, to: str | None, step: str | None, using: str) -> Acted:
         routing.check_redrive(self.project, to, using)
-        with patiently(using), transaction.atomic(using=using):
+        with transaction.atomic(using=using):
             kind = RETRY if to is None else REDRIVE
             acted = engine.run(act(kind, [letter.seq], to=to, from_step=step), using)
             if acted.done:
@@ -291,7 +305,4 @@ class RedriveView(TriageView):
                     detail={"to": to, "from_step": step},
                     using=using,
                 )
-        # A thread of this request alone opened it under ASGI, where no signal of a request's end may come.
-        if not self.runner.threaded and not connections[using].in_atomic_block:
-            connections[using].close()
         return acted

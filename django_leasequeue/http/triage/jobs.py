@@ -6,8 +6,6 @@ from functools import partial
 from typing import Annotated, Any, Literal, TypedDict
 from uuid import UUID
 
-from asgiref.sync import sync_to_async
-from django.db import connections
 from django.http import HttpResponse
 from rest_framework.request import Request
 
@@ -20,11 +18,10 @@ from ...engine.jobs.pausing import MAX_NAME_BYTES, list_paused
 from ...engine.jobs.read import MAX_TAGGED, parse_tags, tagged_jobs
 from ...engine.metadata import MAX_TAGS
 from ...engine.operation import steady
-from ...engine.pool import patiently
 from ...engine.queues import routing
 from ...enums import JobStatus
 from ..access import READ, WRITE
-from ..auth import require
+from ..auth import require, require_all_topics
 from ..errors import ApiError
 from ..fields import Json
 from ..schema import CURSOR, Parameter, page_size
@@ -212,8 +209,7 @@ class LimitsView(ReadView):
         parameters=[_LIMITS_PAGE, CURSOR],
     )
     async def get(self, request: Request) -> HttpResponse:
-        if self.access.prefixes:
-            raise ApiError(403, "forbidden", "A key with prefixes may not read the limits: ask for one without.")
+        require_all_topics(self.access, "read the limits")
         size = self.number(_LIMITS_PAGE)
         (after,) = decode_cursor(self.cursor, (str,)) or [""]
         found = await self.runner.run(list_limits(project=self.project, after=(self.project, after), size=size))
@@ -250,15 +246,10 @@ class TaskChanged(TypedDict):
     changed: Annotated[bool, "False: it was so before."]
 
 
-def _check(view: ReadView) -> None:
-    if view.access.prefixes:
-        raise ApiError(403, "forbidden", "A key with prefixes may not steer tasks: ask for one without.")
-
-
 class PausedTasksView(ReadView):
     @endpoint("listPausedTasks", "List paused tasks", tag="tasks", scopes=[READ], answers={200: PausedTasks})
     async def get(self, request: Request) -> HttpResponse:
-        _check(self)
+        require_all_topics(self.access, "steer tasks")
         found = await self.runner.run(list_paused(self.project))
         return self.answer({"paused_tasks": [shown(PausedRow, each) for each in found]})
 
@@ -276,15 +267,7 @@ class PausedTaskView(ReadView):
         return await self._change("resume", task)
 
     async def _change(self, action: Literal["pause", "resume"], task: str) -> HttpResponse:
-        _check(self)
-        changed = [await sync_to_async(self._change_in)(alias, action, task) for alias in routing.aliases()]
+        require_all_topics(self.access, "steer tasks")
+        change = partial(change_task, action, task, self.project, audit.Actor("http", username=self.access.who))
+        changed = [await self.on_django(alias, change) for alias in routing.aliases()]
         return self.answer(TaskChanged(task=task, paused=action == "pause", changed=any(changed)))
-
-    def _change_in(self, using: str, action: Literal["pause", "resume"], task: str) -> bool:
-        try:
-            with patiently(using):
-                return change_task(action, task, self.project, audit.Actor("http", username=self.access.who), using)
-        finally:
-            # A thread of this request alone opened it under ASGI, where no signal of a request's end may come.
-            if not self.runner.threaded and not connections[using].in_atomic_block:
-                connections[using].close()

@@ -294,7 +294,7 @@ def encode_id(kind: str, queue_id: int, number: int) -> str:
 
 def decode_id(kind: str, queue_id: int, text: str) -> int | None:
     """Return the number behind an opaque form, ``None`` if it is not one of ours (``SECRET_KEY_FALLBACKS`` count)."""
-    if len(text) != 2 * (8 + _PROOF_BYTES) or not text.isalnum():
+    if len(text) != 2 * (8 + _PROOF_BYTES) or not (text.isascii() and text.isalnum()):
         return None
     try:
         value = int.from_bytes(bytes.fromhex(text[:16]))

@@ -21,6 +21,7 @@ def test_an_id_reveals_nothing_fits_only_its_place_and_outlives_a_secret_key(set
     assert len(one) == 24
     assert one[:8] != two[:8]
     assert decode_id("claim", 7, one) is None
+    assert decode_id("message", 7, one[:16] + "é" * 8) is None
     assert decode_id("message", 8, one) is None
     assert decode_id("message", 7, one[:-1] + ("0" if one[-1] != "0" else "1")) is None
     old = encode_id("message", 7, 42)
