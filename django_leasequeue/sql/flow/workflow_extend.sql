@@ -4,9 +4,8 @@
 -- Parameters: workflow (id), project, queue, seqs, edges (their parents together).
 -- Index: leasequeue_queue_name; inserts.
 -- Pages: 30
--- Settings: inserts, and looks at the queue: no plan reads more.
 -- Returns: waking.
-{keeps_host_settings()}
+{keeps_host_settings(inserts, and looks at the queue: no plan reads more)}
 WITH queue AS MATERIALIZED (
     SELECT id FROM leasequeue_queue WHERE project = %(project)s AND name = %(queue)s
 ), made AS (

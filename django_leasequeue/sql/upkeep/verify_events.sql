@@ -5,10 +5,9 @@
 -- Parameters: size (differences returned), since (time; null: the whole log), now.
 -- Index: leasequeue_event_occurred where since is given; otherwise whole tables: an operator's statement.
 -- Pages: whole tables, as it compares all of them.
--- Settings: whole tables, as verify_snapshot.sql set the planner.
 -- Returns: first a row of totals: differences, jobs with events, jobs leased, leases that the log does not reach back
 --   to; then difference, seq, queue id, what the log says, what the place says (json).
-{keeps_host_settings()}
+{keeps_host_settings(verify_snapshot.sql has set the planner)}
 WITH span AS MATERIALIZED (
     SELECT COALESCE(%(since)s::timestamptz, '-infinity') AS since, (SELECT min(occurred_at) FROM leasequeue_leaseevent
         WHERE occurred_at >= COALESCE(%(since)s::timestamptz, '-infinity')) AS oldest
