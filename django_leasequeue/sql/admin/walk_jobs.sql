@@ -9,9 +9,8 @@
 -- Index: leasequeue_job_pkey, read backwards; of each job that the cheap parts of the filter want one entry of each
 --   place.
 -- Pages: 40 + 30 a row
--- Returns: on every row: how many jobs were looked at, the lowest number and the oldest and newest time of them; then,
---   or nulls: which of them, seq, state (of the result + ENDED), project, queue, queue id, key, name, made, ended or
---   dead at, error type, error.
+-- Returns: on every row how many jobs were looked at, the lowest number and the oldest and newest time of them; then,
+--   or nulls, which of them, and a JobHit.
 WITH jobs AS MATERIALIZED (
     SELECT j.*, row_number() OVER (ORDER BY j.seq DESC) AS n FROM (
         (SELECT j.seq, j.queue_id, j.created_at, j.rank, j.position, j.key, j.name, j.tag FROM leasequeue_job j

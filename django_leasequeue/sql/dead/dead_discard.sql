@@ -4,7 +4,6 @@
 --   leasequeue_attempt_job, leasequeue_queue_pkey, leasequeue_floor_place, leasequeue_member_pkey. A locked dead letter
 --   is passed over.
 -- Pages: 20 + 30 a row
--- Returns: the seqs that went.
 WITH clock AS MATERIALIZED (SELECT {now()} AS now, {txid()} AS txid),
     letters AS MATERIALIZED (
     SELECT d.*, j.name, j.created_at, j.result_ttl_ms, p.place, p.state

@@ -4,7 +4,6 @@
 --   text[]), equal (wanted or not), jsons (the value as JSON), words (the value as text; null: only as JSON).
 -- Index: leasequeue_deadletter_pkey, leasequeue_job_pkey.
 -- Pages: 20 + 10 a row
--- Returns: seq, queue id, name, fingerprint, dead_at, error_type.
 SELECT d.seq, d.queue_id, j.name, d.fingerprint, d.dead_at, d.error_type
 FROM unnest(%(seqs)s::bigint[]) WITH ORDINALITY AS u(seq, ord)
 CROSS JOIN LATERAL (SELECT * FROM leasequeue_deadletter d WHERE d.seq = u.seq OFFSET 0) d

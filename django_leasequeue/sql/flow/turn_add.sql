@@ -3,7 +3,6 @@
 -- Parameters: project, queue, kind, seqs, detail (JSON text, or null).
 -- Index: leasequeue_queue_name; inserts.
 -- Pages: 30
--- Returns: waking.
 {keeps_host_settings(inserts, and looks at the queue: no plan reads more)}
 WITH queue AS MATERIALIZED (
     SELECT id FROM leasequeue_queue WHERE project = %(project)s AND name = %(queue)s

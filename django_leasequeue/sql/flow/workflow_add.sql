@@ -3,7 +3,6 @@
 --   (seq, or null), keep_ms (of a workflow that has ended), now.
 -- Index: inserts only.
 -- Pages: 30
--- Returns: the workflow's id.
 {keeps_host_settings(inserts: no plan reads anything)}
 INSERT INTO leasequeue_workflow (uid, project, name, state, shape, total, edges, completed, failed, cancelled,
     on_failure, created_at, ended_at, expires_at)

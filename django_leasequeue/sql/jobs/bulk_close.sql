@@ -5,7 +5,6 @@
 --   the disk), at (time of the batch), autocommit, alone.
 -- Index: leasequeue_rank_place; inserts only.
 -- Pages: 20 + 6 a row
--- Returns: one row.
 {keeps_host_settings(inserts, and looks at the queue: no plan reads more)}
 WITH jobs AS MATERIALIZED (
     SELECT i.seq, i.n, COALESCE(i.rank, %(rank)s::smallint) AS rank, i.due, COALESCE(i.flags, 0) AS flags,

@@ -6,7 +6,7 @@
 --   leasequeue_record_pkey, leasequeue_attempt_job. What stands nowhere of these is leased: the claims are read once,
 --   by leasequeue_claim_deadline from the floor on.
 -- Pages: 20 + 20 a row, and the live claims
--- Returns: live jobs first: the columns of engine.results.Status. state is the job's, or ENDED + the result's.
+-- Returns: live jobs first. The state is the job's, or ENDED + the result's.
 WITH queue AS MATERIALIZED (
     SELECT id, max_deliveries, dedup_until, {now()} AS now
     FROM leasequeue_queue WHERE project = %(project)s AND name = %(queue)s

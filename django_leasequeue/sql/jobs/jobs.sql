@@ -4,8 +4,8 @@
 --   leasequeue_deadletter_pkey, leasequeue_record_pkey, leasequeue_jobresult_pkey, leasequeue_attempt_job. What stands
 --   nowhere of these is leased: its queue's claims are read once, by leasequeue_claim_deadline from the floor on.
 -- Pages: 20 + 18 a row, and the live claims
--- Returns: bytes of the payloads up to and with this row, whether they are in the answer (the first always is), then
---   the columns of engine.read.JobRow.
+-- Returns: bytes of the payloads up to and with this row, whether it fits into the answer (the first always does); then
+--   a JobRow.
 WITH asked AS MATERIALIZED (
     SELECT u.seq, u.ord FROM unnest(%(seqs)s::bigint[]) WITH ORDINALITY AS u(seq, ord)
 ), known AS MATERIALIZED (

@@ -2,7 +2,6 @@
 --   (What is materialized is planned as if all of it were wanted: not by reading the log in hope of an early hit.)
 -- Index: leasequeue_event_txid (BRIN).
 -- Pages: whole tables: what lies above the horizon, up to 100,000 rows
--- Returns: the number, up to 100,000.
 {keeps_host_settings(upkeep/plans.sql has set the planner: BRIN needs bitmaps)}
 WITH beyond AS MATERIALIZED (
     SELECT FROM leasequeue_leaseevent e WHERE e.txid >= (leasequeue_epoch() << {TXID_BITS}) + GREATEST(

@@ -2,7 +2,6 @@
 -- Parameters: storage (alias); arrays of equal length: names, sizes; now.
 -- Index: inserts only.
 -- Pages: none: it only adds.
--- Returns: the ids, in order.
 {keeps_host_settings(inserts only)}
 INSERT INTO leasequeue_largeobject (created_at, size, storage, name)
 SELECT {now()}, i.size, %(storage)s::text, i.name

@@ -14,8 +14,7 @@
 -- Index: leasequeue_rank_place, leasequeue_floor_place, leasequeue_ready_pkey, leasequeue_delayed_due,
 --   leasequeue_claim_deadline, each from the floor on.
 -- Pages: 60 + 7 a row
--- Returns: queue id, kind, rank, the floor now, lowest live value, mark (null in a transaction that had an id before),
---   oldest running transaction, head for the next call, pid, started.
+-- Returns: the fields of Floor; mark is null in a transaction that had an id before.
 WITH clock AS MATERIALIZED (
     SELECT {now()} AS now, (extract(epoch FROM {now()} - interval '5 seconds') * 1000000)::bigint AS limit,
         pg_snapshot_xmin(pg_current_snapshot())::text::bigint AS xmin,

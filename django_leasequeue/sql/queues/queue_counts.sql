@@ -6,11 +6,7 @@
 --   leasequeue_dead_died, leasequeue_record_pkey, leasequeue_claim_deadline (newest first, down to the floor),
 --   leasequeue_job_pkey (the heads), leasequeue_stat_sample.
 -- Pages: 40 + 0.2 a row
--- Returns: queue id, project, name, type, paused_at, dead_lettered; ready, expired ones among them (by message TTL),
---   delayed, due ones among them, waiting ones among them (limits and workflows hold them), leased, over ones among
---   them (past the deadline), claims that were read, dead in place, dead dead letters that were read, records, oldest
---   ready, when jobs were asked for last; then the newest sample: when, ready, delayed, leased, dead, records, or
---   nulls. Each count is at most cap + 1, but all jobs of a claim count.
+-- Returns: counts of at most cap + 1, but all jobs of a claim count; then the newest sample, or nulls.
 WITH clock AS MATERIALIZED (SELECT {now()} AS now), queues AS MATERIALIZED (
     SELECT * FROM leasequeue_queue WHERE project = %(project)s AND name = ANY (%(names)s::text[])
     UNION ALL

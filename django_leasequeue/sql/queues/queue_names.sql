@@ -2,5 +2,4 @@
 -- Parameters: queues (ids).
 -- Index: leasequeue_queue_pkey.
 -- Pages: 30
--- Returns: id, project, name.
 SELECT id, project, name FROM leasequeue_queue WHERE id = ANY (%(queues)s::bigint[])

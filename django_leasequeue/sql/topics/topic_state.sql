@@ -6,9 +6,7 @@
 --   leasequeue_claim_deadline, leasequeue_job_pkey, leasequeue_floor_place; leasequeue_jobresult_pkey where results are
 --   kept; leasequeue_event_seqs when the newest job is gone.
 -- Pages: 40 + 0.4 a row
--- Returns: id, whether records past their TTL are still there (remove them first), head, earliest (null: empty), time
---   of the last write, records that were read, their bytes. A reader may begin behind the head: what it is told is on
---   disk.
+-- Returns: the fields of _Stands. A reader may begin behind the head: what it is told is on disk.
 WITH topic AS MATERIALIZED (
     SELECT q.id, q.result_ttl_ms > 0 AS keeps, s.head_seq, s.last_write_at, {now()} AS now
     FROM leasequeue_queue q LEFT JOIN leasequeue_topicstate s ON s.queue_id = q.id

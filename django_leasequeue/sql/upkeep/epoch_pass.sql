@@ -2,6 +2,5 @@
 --   lock.
 -- Parameters: lock_timeout (ms).
 -- Pages: none: settings.
--- Returns: one row.
 SELECT set_config('pgtrigger.ignore', '{pgtrigger_append_only_c48af}', true),
     set_config('lock_timeout', %(lock_timeout)s::int || 'ms', true)
