@@ -23,7 +23,7 @@ WITH source AS MATERIALIZED (
         WHERE d.seq = i.seq AND d.queue_id + 0 = source.id AND (d.in_place OR source.id <> target.id) OFFSET 0) d
     CROSS JOIN LATERAL (SELECT j.rank, COALESCE(j.position, j.seq) AS position FROM leasequeue_job j
         WHERE j.seq = i.seq OFFSET 0) j
-    {dead_place(source.id, i.seq, l.in_place, j.position)}
+    CROSS JOIN {dead_place(source.id, i.seq, l.in_place, j.position)}
 ), numbered AS MATERIALIZED (
     SELECT nextval('leasequeue_job_seq_seq') AS number, j.*, letters.place, letters.state, letters.delay,
         target.id AS target, target.now,

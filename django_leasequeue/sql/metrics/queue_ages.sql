@@ -7,12 +7,7 @@
 WITH clock AS MATERIALIZED (SELECT {now()} AS now), queues AS MATERIALIZED (
     SELECT q.id, q.floors_mended, {since(q.id, {floor.CLAIM})} AS since
     FROM leasequeue_queue q WHERE q.id = ANY (%(queues)s::bigint[])
-), lanes AS MATERIALIZED (
-    SELECT queues.id, k.rank, l.lane, CASE WHEN l.lane = {AGAIN} THEN 0
-        ELSE {floor(queues.id, {floor.READY}, k.rank)} END AS low
-    FROM queues CROSS JOIN LATERAL (SELECT DISTINCT k.rank FROM leasequeue_queuerank k WHERE k.queue_id = queues.id) k,
-        (VALUES ({AGAIN}), ({FRESH})) AS l(lane)
-)
+), {lanes(queues)}
 SELECT queues.id, GREATEST(extract(epoch FROM clock.now - r.at), 0)::float8 AS ready,
     extract(epoch FROM clock.now - c.at)::float8 AS overdue,
     GREATEST(extract(epoch FROM clock.now - m.at), 0)::float8 AS floor, queues.floors_mended AS mended

@@ -1,4 +1,3 @@
 -- Purpose: how producers reach who waits for jobs of this install: a connection of LISTEN_DSN may have another search
 --   path.
--- Pages: none: constants.
 SELECT {lock.listeners}, {channel.jobs}

@@ -11,12 +11,7 @@ WITH clock AS MATERIALIZED (SELECT {now()} AS now), queues AS MATERIALIZED (
     SELECT * FROM leasequeue_queue WHERE project = %(project)s AND name = ANY (%(names)s::text[])
     UNION ALL
     SELECT * FROM leasequeue_queue WHERE id = ANY (%(ids)s::bigint[])
-), lanes AS MATERIALIZED (
-    SELECT queues.id, k.rank, l.lane, CASE WHEN l.lane = {AGAIN} THEN 0
-        ELSE {floor(queues.id, {floor.READY}, k.rank)} END AS low
-    FROM queues CROSS JOIN LATERAL (SELECT DISTINCT k.rank FROM leasequeue_queuerank k WHERE k.queue_id = queues.id) k,
-        (VALUES ({AGAIN}), ({FRESH})) AS l(lane)
-), floors AS MATERIALIZED (
+), {lanes(queues)}, floors AS MATERIALIZED (
     SELECT queues.id, k.kind, {since(queues.id, k.kind)} AS since
     FROM queues, (VALUES ({floor.DELAYED}), ({floor.CLAIM})) AS k(kind)
 )

@@ -3,7 +3,6 @@
 -- Parameters: looking (those that have only read queues, jobs or keys count as well: an enqueue may begin so), pause
 --   (seconds to wait before).
 -- Index: none, memory only. Members of pg_read_all_stats see age and application of other roles' sessions.
--- Pages: none: catalogs and locks.
 -- Returns: seconds are null where they are not visible. This session's transaction is not among them.
 WITH waited AS MATERIALIZED (SELECT pg_sleep(%(pause)s::float8))
 SELECT DISTINCT l.virtualtransaction AS transaction, l.pid, COALESCE(p.gid, a.application_name, '') AS name,

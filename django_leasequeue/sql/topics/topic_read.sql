@@ -24,14 +24,7 @@ WITH {sealing()}, topic AS MATERIALIZED (
     FROM sealing, leasequeue_queue q LEFT JOIN leasequeue_topicstate x ON x.queue_id = q.id
     WHERE q.project = %(project)s AND q.name = %(topic)s
 ), over AS MATERIALIZED (
-    SELECT COALESCE((SELECT 1 FROM leasequeue_record o WHERE o.queue_id = topic.id AND o.expires_at IS NOT NULL
-            AND o.expires_at <= topic.now ORDER BY o.expires_at LIMIT 1),
-        (SELECT 1 FROM leasequeue_ready r WHERE r.queue_id = topic.id AND r.expires_at IS NOT NULL
-            AND r.expires_at <= topic.now ORDER BY r.expires_at LIMIT 1),
-        (SELECT 1 FROM leasequeue_delayed d WHERE d.queue_id = topic.id AND d.expires_at IS NOT NULL
-            AND d.expires_at <= topic.now ORDER BY d.expires_at LIMIT 1),
-        (SELECT 1 FROM leasequeue_deadletter x WHERE x.queue_id = topic.id AND x.expires_at IS NOT NULL
-            AND x.expires_at <= topic.now AND x.in_place ORDER BY x.expires_at LIMIT 1)) IS NOT NULL AS due
+    SELECT {past_ttl(topic)} AS due
     FROM topic
 ), lanes AS MATERIALIZED (
     SELECT topic.id, topic.sealed, k.rank, l.lane, CASE
