@@ -26,8 +26,7 @@ WITH source AS MATERIALIZED (
     CROSS JOIN {dead_place(source.id, i.seq, l.in_place, j.position)}
 ), numbered AS MATERIALIZED (
     SELECT nextval('leasequeue_job_seq_seq') AS number, j.*, letters.place, letters.state, letters.delay,
-        target.id AS target, target.now,
-        target.txid, j.queue_id = target.id AS stays,
+        target.id AS target, target.now, target.txid, j.queue_id = target.id AS stays,
         CASE WHEN j.queue_id = target.id OR j.source_queue = target.id THEN j.rank ELSE 0 END AS new_rank,
         -- A member goes by way of the delayed ones: its limit or workflow says when it may start.
         f.limit_name, f.limit_key, f.node,

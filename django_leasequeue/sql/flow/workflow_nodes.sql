@@ -5,8 +5,7 @@
 --   leasequeue_deadletter_pkey, leasequeue_delayed_pkey, leasequeue_ready_pkey.
 -- Pages: 20 + 40 a row
 SELECT m.seq, m.place, m.label, m.task, q.name AS queue, j.key, m.state::int AS member, m.parents,
-    r.state IS NOT NULL AS ended,
-    COALESCE(w.held, false) AS held,
+    r.state IS NOT NULL AS ended, COALESCE(w.held, false) AS held,
     w.held IS NOT NULL AS delayed, EXISTS (SELECT FROM leasequeue_ready_at(m.queue_id, m.rank,
         COALESCE(j.position, m.seq)) a
         WHERE a.seq = m.seq) AS ready,

@@ -24,6 +24,5 @@ WITH tagged AS MATERIALIZED (
 )
 SELECT CASE WHEN n.found = %(size)s::int THEN n.last WHEN n.looked = 1000 THEN n.end END, shown.*
 FROM (SELECT (SELECT count(*) FROM tagged) AS looked, (SELECT min(seq) FROM tagged) AS end,
-    (SELECT count(*) FROM shown) AS found,
-    (SELECT min(seq) FROM shown) AS last) n
+    (SELECT count(*) FROM shown) AS found, (SELECT min(seq) FROM shown) AS last) n
 LEFT JOIN shown ON true ORDER BY shown.seq DESC

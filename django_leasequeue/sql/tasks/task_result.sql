@@ -20,8 +20,7 @@ WITH known AS MATERIALIZED (
         UNION ALL
         -- What was cancelled in a workflow, with others before it, stands there until that is forgotten.
         SELECT CASE WHEN w.available_at < {CUT_OFF} THEN {DELAYED} ELSE {ENDED} + {result.CANCELLED} END,
-            w.deliveries, NULL, w.available_at, NULL, NULL,
-            NULL, NULL FROM leasequeue_delayed w WHERE w.seq = j.seq
+            w.deliveries, NULL, w.available_at, NULL, NULL, NULL, NULL FROM leasequeue_delayed w WHERE w.seq = j.seq
         UNION ALL
         SELECT {DEAD}, x.deliveries, x.expires_at, NULL, NULL, NULL, NULL, NULL
         FROM leasequeue_deadletter x WHERE x.seq = j.seq AND x.in_place

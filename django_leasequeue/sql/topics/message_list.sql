@@ -32,8 +32,7 @@ WITH clock AS MATERIALIZED (SELECT {now()} AS now), free AS MATERIALIZED (
     ORDER BY u.seq LIMIT %(look)s::int
 ), held AS MATERIALIZED (
     SELECT j.seq, j.created_at, CASE WHEN j.expires_at IS NOT NULL THEN GREATEST(j.expires_at,
-        leased.over_at) END AS expires_at,
-        j.data, leased.token, COALESCE(j.position, j.seq) AS position, j.name
+        leased.over_at) END AS expires_at, j.data, leased.token, COALESCE(j.position, j.seq) AS position, j.name
     FROM leased CROSS JOIN LATERAL (SELECT * FROM leasequeue_job j WHERE j.seq = leased.seq OFFSET 0) j
     WHERE %(origin)s::text IS NULL OR j.origin IS DISTINCT FROM %(origin)s::text
 )

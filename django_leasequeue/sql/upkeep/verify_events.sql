@@ -68,6 +68,5 @@ SELECT differing.difference, differing.seq, differing.queue_id,
     jsonb_strip_nulls(jsonb_build_object('place', differing.said, 'node', differing.h_node,
         'claim', differing.h_claim, 'deliveries', differing.h_deliveries, 'deadline', differing.h_deadline))::text,
     jsonb_strip_nulls(jsonb_build_object('place', COALESCE(differing.found, 'nowhere'), 'node', differing.node, 'claim',
-        differing.claim,
-        'deliveries', differing.deliveries, 'deadline', differing.deadline))::text
+        differing.claim, 'deliveries', differing.deliveries, 'deadline', differing.deadline))::text
 FROM (SELECT * FROM shown ORDER BY seq LIMIT %(size)s::int) differing
