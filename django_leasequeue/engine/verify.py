@@ -104,7 +104,7 @@ def verify(size: int = 1_000, *, since: datetime | None = None) -> Statements[Ve
         expected = {"sequence": sequence, "at_least": highest, "mend": f"SELECT setval('{sequence}', {highest})"}
         rows.append(("sequence_behind", 0, 0, codec.dumps(expected), codec.dumps({"last": last})))
     names = yield "queue_names", {"queues": arrays.integers({queue_id for _, _, queue_id, *_ in rows})}
-    known = {queue_id: (name, project) for queue_id, project, name in names}
+    known = {queue_id: (name, project) for queue_id, project, name, _ in names}
     differences = [
         Difference(what, seq, queue_id, *known.get(queue_id, (None, None)), codec.loads(expected), codec.loads(told))
         for what, seq, queue_id, expected, told in rows

@@ -117,7 +117,7 @@ class EventStream(DataSourceStreamReader):
         """Return the horizon, after making sure that the offset belongs to this database."""
         until = slices.horizon(connection)
         # A database that was restored or upgraded since was on the other system before.
-        if start["system"] != until.system and not fetch(connection, "lake/was_on", system=start["system"])[0][0]:
+        if start["system"] != until.system and not fetch(connection, "lake/install", system=start["system"])[0][-1]:
             raise StreamInterrupted(
                 "This database is not the one that the checkpoint was written with: it has another system identifier,"
                 " and its history (leasequeue_timeline) does not name the checkpoint's. Is the address right? To read"

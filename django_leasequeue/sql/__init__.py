@@ -86,7 +86,7 @@ def numbered(name: str) -> tuple[bytes, tuple[str, ...]]:
 @cache
 def keeps_host_settings(name: str) -> bool:
     """Whether a statement runs with the planner as a host has set it: the part of this name stands in front of it."""
-    return "\n{keeps_host_settings()}\n" in paths()[name].read_text(encoding="utf-8")
+    return "\n{keeps_host_settings(" in paths()[name].read_text(encoding="utf-8")
 
 
 @cache

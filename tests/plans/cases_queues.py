@@ -40,7 +40,7 @@ CONFIG = json.dumps({**DEFAULTS, "type": "queue"})
 MESSAGES = {"queue": IDS["other"], "after": 0, "size": 20, "look": 20}
 
 CASES = [
-    Case("queue_get", named("busy"), 1), Case("queue_by_id", {"queue": BUSY}, 1),
+    Case("queue_get", named("busy"), 1),
     Case("queue_names", {"queues": EVERY}, len(IDS)),
     Case("queue_list", {"after": "idle-1", "prefix": "", "prefixes": "{}", "size": 50}, 50),
     Case("queue_page", {"after": 0, "size": 50}, 50), Case("routes", {"size": 50, "after": 10.0}, 50),

@@ -38,7 +38,7 @@ def repeated(value: str, count: int = 20) -> str:
 
 
 CASES = [
-    Case("turn_add", {"queue": "busy", "kind": 1, "seqs": numbers(HELD, 20), "detail": "{}"}, 1),
+    Case("turn_add", {"queue": "busy", "kind": 1, "key": None, "seqs": numbers(HELD, 20), "detail": "{}"}, 1),
     Case("turn_take", {"queues": EVERY, "size": 10, "starts": 10}, 10 * 10), Case("turn_mend", {}, len(IDS) + IDLE),
     Case("flow_return", {"seqs": numbers(1, 20), "wait": 50}, 20), Case("due_turns", {}, len(IDS) + IDLE),
     Case("limit_set", {"names": NAMES, "concurrencies": repeated("7"), "rates": repeated("NULL"),
@@ -69,7 +69,6 @@ CASES = [
     Case("flow_delay", {"seqs": numbers(HELD + 10_000, 2)}, 2),
     Case("flow_needless", {"seqs": numbers(HELD + 10_000, 2)}, 2), Case("member_workflow", {"seq": HELD + 10_000}, 1),
     Case("workflow_open", {"uid": UID.format(7), "known": numbers(HELD + 10_000, 20)}, 20),
-    Case("workflow_extend", {"workflow": 7, "queue": "busy", "seqs": numbers(DONE, 20), "edges": 5}, 1),
     Case("workflow_link", {"workflow": 7, "seqs": numbers(HELD + 10_000, 20), "edges": 5}, 120),
     Case("workflow_lock", {"workflows": numbers(1, 10), "seqs": numbers(HELD + 10_000, 10)}, 20),
     Case("workflow_log", {"workflow": 7, "seqs": arrays.integers([*range(DONE + 30, DONE + 35), HELD + 10_006])}, 6),

@@ -85,7 +85,7 @@ def retire_home_steps(
     queue_id: int, seqs: Sequence[int], node: str | None = None, tokens: Sequence[int] = ()
 ) -> Statements[list[int]]:
     """Call ``retire_steps`` for a queue known by its number; jobs stay if the queue keeps no dead letters."""
-    for project, _, dead_letter in (yield "queue_by_id", {"queue": queue_id}):
+    for _, project, _, dead_letter in (yield "queue_names", {"queues": arrays.integers([queue_id])}):
         if dead_letter:
             return (yield from retire_steps(queue_id, project, dead_letter, seqs, node, tokens))
     return []
@@ -103,7 +103,7 @@ def announce_dead(
 def _tell_apart(queue_id: int) -> Statements[None]:
     """Warn where a router by now wants a queue's dead-letter topic in another database than the queue."""
     # The topic is made beside the queue all the same: used-up jobs would stand in the way of all others.
-    for project, name, dead_letter in (yield "queue_by_id", {"queue": queue_id}):
+    for _, project, name, dead_letter in (yield "queue_names", {"queues": arrays.integers([queue_id])}):
         try:
             routing.check_dead_letter(project, name, dead_letter)
         except (InvalidOption, ImproperlyConfigured) as error:

@@ -42,7 +42,6 @@ class _Looked(NamedTuple):
     before: int
     state: int
     free: bool
-    ended: bool
     #: Its queue if it is of a workflow that is being cancelled and was given back: it does not start again.
     back: int | None
 

@@ -80,7 +80,7 @@ def limit_steps(
         "keys": list(keys),
         "workflow": workflow,
     }
-    turn = {"kind": int(TurnKind.JOIN), "seqs": arrays.integers(seqs), "detail": codec.dumps(detail)}
+    turn = {"kind": int(TurnKind.JOIN), "key": None, "seqs": arrays.integers(seqs), "detail": codec.dumps(detail)}
     yield "turn_add", {"project": project, "queue": queue, **turn}
 
 

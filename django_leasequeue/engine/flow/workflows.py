@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from ... import conf
-from ...enums import WorkflowShape, WorkflowState
+from ...enums import TurnKind, WorkflowShape, WorkflowState
 from ...exceptions import InvalidOption
 from ...words import HELD
-from .. import arrays
+from .. import arrays, codec
 from ..jobs.enqueue import enqueue
 from ..jobs.unique import hold_steps
 from ..limits import MAX_SPAN_MS, check_integer, check_list, check_place, check_seqs, check_text
@@ -228,6 +228,7 @@ def extend_workflow(
     answers = yield from _enqueue_nodes(nodes, len(nodes), project)
     seqs = [answer.seq for answer in answers]
     yield from _add_members(workflow, nodes, seqs, project, known=known, first=total)
-    place = {"workflow": workflow, "project": project, "queue": nodes[0].queue}
-    yield "workflow_extend", {**place, "seqs": arrays.integers(seqs), "edges": edges}
+    turn = {"kind": int(TurnKind.EXTEND), "key": workflow, "seqs": arrays.integers(seqs)}
+    detail = codec.dumps({"edges": edges})
+    yield "turn_add", {"project": project, "queue": nodes[0].queue, **turn, "detail": detail}
     return answers

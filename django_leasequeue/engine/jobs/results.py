@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from ...enums import JobState, ResultState
 from ...exceptions import BatchTooLarge, InvalidOption, LeaseQueueError, PayloadTooLarge
+from ...words import ENDED
 from .. import arrays, codec, limits, payloads
 from ..leases.settle import check_scope, outcome_steps, scope_parameters, token_steps
 from ..operation import Statements, only, operation
@@ -20,7 +21,6 @@ INLINE_BYTES = 65_536
 #: Bytes of one slice of a large binary result.
 SLICE_BYTES = 1_048_576
 
-_ENDED = 10
 #: The type of the failure of a job whose lease expired.
 STALLED = "LEASE_EXPIRED"
 
@@ -65,8 +65,8 @@ class Status(NamedTuple):
         again; a dead one is ``failed``.
         """
         number = self.state_number
-        if number >= _ENDED:
-            return str(ResultState(number - _ENDED).label)
+        if number >= ENDED:
+            return str(ResultState(number - ENDED).label)
         if number == JobState.LEASED:
             return "processing"
         if number == JobState.DEAD:
@@ -77,7 +77,7 @@ class Status(NamedTuple):
     @property
     def ended(self) -> bool:
         """Whether the job is done, failed or dead: its state will not change by itself any more."""
-        return self.state_number >= _ENDED or self.state_number == JobState.DEAD
+        return self.state_number >= ENDED or self.state_number == JobState.DEAD
 
     @property
     def exhausted(self) -> bool:

@@ -13,7 +13,7 @@ from ..jobs.read import MAX_PAGE_BYTES
 from ..jobs.remove import remove_steps
 from ..leases.settle import release
 from ..leases.sweep import promote, sweep
-from ..limits import check_count, check_seqs, clamp_lease
+from ..limits import MAX_SEQ, check_count, check_seqs, clamp_lease
 from ..operation import Statements, operation
 from ..rows import Release
 
@@ -21,7 +21,6 @@ from ..rows import Release
 _FREE = (JobState.READY, JobState.DELAYED, JobState.DEAD)
 #: Numbers of claims looked at at once for messages that are held.
 LOOK = 1_000
-_LAST = 2**63 - 1
 
 
 class Message(NamedTuple):
@@ -71,7 +70,7 @@ def list_messages(
     found: list[Message] = []
     asked = {"queue": queue_id, "after": after, "origin": without, "look": LOOK}
     rows = yield "message_list", {**asked, "size": size, "held": after if leased else None, "upto": None}
-    upto = _LAST
+    upto = MAX_SEQ
     while rows:
         page = [Message._make(row) for row in rows]
         # The last row is none of a message if there may be more held ones: its number was looked at last.

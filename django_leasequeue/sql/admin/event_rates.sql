@@ -4,12 +4,11 @@
 --   sampled, now.
 -- Index: leasequeue_event_occurred (BRIN) of each partition, read twice.
 -- Pages: 60 + 0.4 a row
--- Settings: as upkeep/plans.sql set the planner: BRIN needs bitmaps.
 -- Returns: queue id (null: all together), bucket (0 = oldest; null: the whole time); jobs that were enqueued, claimed,
 --   completed, whose run failed (the worker said so, or its lease expired), of those the ones that run again, jobs that
 --   failed for good (of whatever cause); waits p50, p95 and p99 (ms from when a job was ready to its claim; null: not
 --   known, and where queue and bucket are both given), of each how many claims one was looked at.
-{keeps_host_settings()}
+{keeps_host_settings(upkeep/plans.sql has set the planner: BRIN needs bitmaps)}
 WITH clock AS MATERIALIZED (SELECT {now()} AS now, %(bucket)s::int * interval '1 s' AS step), counted AS MATERIALIZED (
     SELECT v.queue_id, v.at, v.kind, v.wrong, v.held, sum(v.n) AS n FROM (
         SELECT v.queue_id, date_bin((SELECT step FROM clock), v.occurred_at, %(since)s::timestamptz) AS at, v.kind,

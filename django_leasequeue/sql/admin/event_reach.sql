@@ -3,10 +3,9 @@
 -- Index: leasequeue_event_occurred (BRIN) of each partition, read for 100 rows: the first of them is not always the
 --   oldest, as a row may lie where one was that was rolled back; catalogs.
 -- Pages: 150
--- Settings: as upkeep/plans.sql set the planner: BRIN needs bitmaps.
 -- Returns: whether there are at most so many rows; when the oldest row of the log was written (null: nothing was ever
 --   dropped).
-{keeps_host_settings()}
+{keeps_host_settings(upkeep/plans.sql has set the planner: BRIN needs bitmaps)}
 SELECT COALESCE((SELECT min(o.id) FROM (
         SELECT v.id FROM leasequeue_leaseevent v WHERE v.occurred_at >= %(since)s::timestamptz LIMIT 100) o)
         > pg_sequence_last_value(pg_get_serial_sequence('leasequeue_leaseevent', 'id')::regclass) - %(size)s::bigint,

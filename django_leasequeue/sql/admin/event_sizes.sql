@@ -3,9 +3,8 @@
 -- Parameters: seconds, now.
 -- Index: leasequeue_event_occurred (BRIN) of each partition, read for 160 rows.
 -- Pages: 1200
--- Settings: as upkeep/plans.sql set the planner: BRIN needs bitmaps.
 -- Returns: the time; the average, null where there is no row.
-{keeps_host_settings()}
+{keeps_host_settings(upkeep/plans.sql has set the planner: BRIN needs bitmaps)}
 WITH clock AS (SELECT {now()} AS now)
 SELECT c.now, (SELECT avg(x.n)::float8 FROM generate_series(0, 7) AS g CROSS JOIN LATERAL (
     SELECT cardinality(v.seqs) AS n FROM leasequeue_leaseevent v

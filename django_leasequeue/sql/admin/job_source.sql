@@ -2,8 +2,6 @@
 -- Parameters: seq.
 -- Index: leasequeue_job_pkey, leasequeue_queue_pkey.
 -- Pages: 20
--- Returns: seq, project, queue, type, priority (null: the queue has none), whether it has a key, name, tag, data, meta
---   (json texts), body, max_deliveries, result_ttl_ms.
 SELECT j.seq, q.project, q.name AS queue, q.type,
     CASE q.priority_order WHEN 'asc' THEN j.rank WHEN 'desc' THEN -j.rank END::int AS priority,
     j.key IS NOT NULL AS keyed, j.name, j.tag, j.data::text AS data_json, j.meta::text AS meta_json, j.body,

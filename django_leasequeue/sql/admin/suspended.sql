@@ -1,5 +1,4 @@
--- Purpose: jobs that sleep (the longest asleep first) or that wait for an event (by its
---   name), for the list.
+-- Purpose: jobs that sleep (the longest asleep first) or that wait for an event (by its name), for the list.
 -- Parameters: waits (for events; else: sleep), at, event, project, seq (of the last one before), size (steps that are
 --   looked at).
 -- Index: leasequeue_jobstep_asleep, leasequeue_jobstep_event, leasequeue_delayed_pkey, leasequeue_job_pkey,

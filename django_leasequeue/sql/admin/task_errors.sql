@@ -2,10 +2,8 @@
 -- Parameters: task, since (event_reach.sql says how far back is not too much), size, now.
 -- Index: leasequeue_event_occurred (BRIN) of each partition.
 -- Pages: 60 + 0.4 a row
--- Settings: as upkeep/plans.sql set the planner: BRIN needs bitmaps.
--- Returns: error type (null: the lease expired, or none is known), fingerprint, how many runs, when the newest was, the
---   job of one of the newest; the most frequent first.
-{keeps_host_settings()}
+-- Returns: error types (null: the lease expired, or none is known), the most frequent first.
+{keeps_host_settings(upkeep/plans.sql has set the planner: BRIN needs bitmaps)}
 SELECT v.detail ->> 'error_type' AS error_type, v.detail ->> 'fingerprint' AS fingerprint,
     sum(cardinality(v.seqs))::bigint AS runs, max(v.occurred_at) AS newest_at, max(v.high) AS newest_seq
 FROM leasequeue_leaseevent v

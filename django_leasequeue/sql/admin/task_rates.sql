@@ -5,12 +5,11 @@
 -- Parameters: since (event_reach.sql says how far back is not too much), size (tasks), sampled, now.
 -- Index: leasequeue_event_occurred (BRIN) of each partition: the time is read twice.
 -- Pages: 90 + 0.8 a row
--- Settings: as upkeep/plans.sql set the planner: BRIN needs bitmaps.
 -- Returns: task (null: jobs without a name), runs that ended, completed, failed, of those the ones that run again, jobs
 --   that failed for good, waits and runs (ms; arrays of p50, p95, p99; null: not known), of how many of its jobs one
 --   was looked at for them; ms and number of the slowest job; time and number of the newest that failed. The task with
 --   most runs first.
-{keeps_host_settings()}
+{keeps_host_settings(upkeep/plans.sql has set the planner: BRIN needs bitmaps)}
 WITH clock AS MATERIALIZED (SELECT {now()} AS now), figures AS MATERIALIZED (
     SELECT runs.*, ((runs.jobs - 1) / GREATEST(%(sampled)s::int / LEAST(count(*) OVER (), %(size)s::int),
         %(sampled)s::int / 50, 1) + 1)::int

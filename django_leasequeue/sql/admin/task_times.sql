@@ -2,10 +2,9 @@
 -- Parameters: task, since (event_reach.sql says how far back is not too much), bucket (seconds), now.
 -- Index: leasequeue_event_occurred (BRIN) of each partition.
 -- Pages: 60 + 0.4 a row
--- Settings: as upkeep/plans.sql set the planner: BRIN needs bitmaps.
 -- Returns: bucket (0 = oldest), completed, failed runs, p50, p95 and p99 of the runs (ms, an array; null: not known) of
 --   up to 50 jobs of each row of the log.
-{keeps_host_settings()}
+{keeps_host_settings(upkeep/plans.sql has set the planner: BRIN needs bitmaps)}
 WITH clock AS MATERIALIZED (SELECT {now()} AS now, %(bucket)s::int * interval '1 s' AS step), runs AS MATERIALIZED (
     SELECT date_bin((SELECT step FROM clock), v.occurred_at, %(since)s::timestamptz) AS at, v.kind,
         cardinality(v.seqs) AS n, v.ran[1:50] AS ran

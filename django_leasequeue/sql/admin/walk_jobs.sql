@@ -9,9 +9,8 @@
 -- Index: leasequeue_job_pkey, read backwards; of each job that the cheap parts of the filter want one entry of each
 --   place.
 -- Pages: 40 + 30 a row
--- Returns: on every row: how many jobs were looked at, the lowest number and the oldest and newest time of them; then,
---   or nulls: which of them, seq, state (of the result + ENDED), project, queue, queue id, key, name, made, ended or
---   dead at, error type, error.
+-- Returns: on every row how many jobs were looked at, the lowest number and the oldest and newest time of them; then,
+--   or nulls, which of them, and a JobHit.
 WITH jobs AS MATERIALIZED (
     SELECT j.*, row_number() OVER (ORDER BY j.seq DESC) AS n FROM (
         (SELECT j.seq, j.queue_id, j.created_at, j.rank, j.position, j.key, j.name, j.tag FROM leasequeue_job j
@@ -48,13 +47,7 @@ WITH jobs AS MATERIALIZED (
             AND o.seq = j.seq OFFSET 0) THEN {RECORD}
         ELSE {LEASED} END AS state OFFSET 0) s
     WHERE wish.found AND (%(states)s::int[] IS NULL OR s.state = ANY (%(states)s::int[]))
-        AND (%(paths)s::text[] = '{}' OR NOT EXISTS (
-            SELECT FROM ROWS FROM (unnest(%(roots)s::text[]), unnest(%(paths)s::text[]), unnest(%(equal)s::bool[]),
-                unnest(%(jsons)s::text[]), unnest(%(words)s::text[])) AS p(root, path, equal, json, word)
-            CROSS JOIN LATERAL (SELECT leasequeue_jsonb(CASE p.root WHEN 'meta' THEN k.meta ELSE k.data END) AS doc
-                FROM leasequeue_job k WHERE k.seq = j.seq OFFSET 0) k
-            WHERE p.equal IS DISTINCT FROM (COALESCE(k.doc #> p.path::text[] = p.json::jsonb, false)
-                OR COALESCE(k.doc #>> p.path::text[] = p.word, false))))
+        AND {payload_tests(leasequeue_job k WHERE k.seq = j.seq)}
     ORDER BY j.seq DESC LIMIT %(enough)s::int
 )
 SELECT l.n, l.low, l.oldest, l.newest, wanted.n, wanted.seq, wanted.state::int AS state_number, q.project,

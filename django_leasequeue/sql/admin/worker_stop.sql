@@ -2,7 +2,6 @@
 -- Parameters: id, now.
 -- Index: leasequeue_worker_pkey.
 -- Pages: 40
--- Returns: its node, and whether it had been asked before.
 UPDATE leasequeue_worker w SET stop_requested_at = COALESCE(w.stop_requested_at, %(now)s::timestamptz,
     clock_timestamp())
 FROM (SELECT id, stop_requested_at FROM leasequeue_worker WHERE id = %(id)s::bigint FOR UPDATE) o

@@ -2,7 +2,6 @@
 -- Parameters: queues (ids), fingerprint, since, until (null: any), cap.
 -- Index: leasequeue_dead_died, or with a fingerprint leasequeue_dead_cause (compared and ordered as in dead_groups).
 -- Pages: 20 + 0.4 a row
--- Returns: the count, at most cap + 1.
 SELECT count(*) FROM (
     SELECT FROM (
         SELECT FROM unnest(%(queues)s::bigint[]) AS q(id) CROSS JOIN LATERAL (

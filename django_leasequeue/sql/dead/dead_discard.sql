@@ -4,7 +4,6 @@
 --   leasequeue_attempt_job, leasequeue_queue_pkey, leasequeue_floor_place, leasequeue_member_pkey. A locked dead letter
 --   is passed over.
 -- Pages: 20 + 30 a row
--- Returns: the seqs that went.
 WITH clock AS MATERIALIZED (SELECT {now()} AS now, {txid()} AS txid),
     letters AS MATERIALIZED (
     SELECT d.*, j.name, j.created_at, j.result_ttl_ms, p.place, p.state
@@ -12,7 +11,7 @@ WITH clock AS MATERIALIZED (SELECT {now()} AS now, {txid()} AS txid),
     CROSS JOIN LATERAL (SELECT * FROM leasequeue_deadletter d
         WHERE d.seq = u.seq AND d.dead_at + interval '0' <= COALESCE(%(until)s::timestamptz, 'infinity') OFFSET 0) d
     CROSS JOIN LATERAL (SELECT * FROM leasequeue_job j WHERE j.seq = u.seq OFFSET 0) j
-    {dead_place(d.queue_id, u.seq, l.dead_at + interval '0' = d.dead_at, COALESCE(j.position, j.seq))}
+    CROSS JOIN {dead_place(d.queue_id, u.seq, l.dead_at + interval '0' = d.dead_at, COALESCE(j.position, j.seq))}
 ), discarded AS MATERIALIZED (
     SELECT letters.*, CASE WHEN letters.state = {DEAD} THEN COALESCE(letters.result_ttl_ms, q.result_ttl_ms)
         ELSE 0 END AS keep

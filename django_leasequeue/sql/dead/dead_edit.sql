@@ -20,7 +20,7 @@ WITH queue AS MATERIALIZED (
         AND d.dead_at + interval '0' = %(dead_at)s::timestamptz OFFSET 0) d
     CROSS JOIN LATERAL (SELECT * FROM leasequeue_job j WHERE j.seq = %(seq)s::bigint OFFSET 0) j
     {dead_member(CASE WHEN d.in_place THEN j.seq ELSE j.source_seq END)}
-    {dead_place(queue.id, j.seq, l.dead_at + interval '0' = d.dead_at, COALESCE(j.position, j.seq))}
+    CROSS JOIN {dead_place(queue.id, j.seq, l.dead_at + interval '0' = d.dead_at, COALESCE(j.position, j.seq))}
     -- Until its workflow knows of its death its place cannot be given to another number.
     WHERE i.workflow IS NULL OR i.state = {member.FAILED}
 ), target AS MATERIALIZED (

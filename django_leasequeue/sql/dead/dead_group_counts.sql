@@ -3,8 +3,6 @@
 -- Index: leasequeue_dead_size, which the condition on deliveries lets the planner use (index-only where vacuum has
 --   been); ordered as in dead_groups, so that no other index serves.
 -- Pages: 40 + 0.6 a row
--- Returns: counts in the order given; the last is too low, and the groups behind it are missing, where the sum is above
---   the cap.
 {group_counts(d.fingerprint >= (%(fingerprints)s::text[])[counting.n + 1]
     AND d.fingerprint <= (%(fingerprints)s::text[])[counting.n + 1]
     AND d.deliveries < 2147483647 ORDER BY d.fingerprint)}

@@ -4,8 +4,7 @@
 -- Index: leasequeue_dead_cause, three probes a group: each compares and orders by (fingerprint, dead_at), which no
 --   other index can, so that no planner with old statistics takes leasequeue_dead_died and reads the whole queue.
 -- Pages: 20 + 16 a row
--- Returns: queue id, fingerprint, first dead_at, last dead_at; groups without a dead letter in the range are left out.
---   Last the number of groups looked at.
+-- Returns: groups without a dead letter in the range are left out.
 WITH RECURSIVE span AS MATERIALIZED (
     SELECT COALESCE(%(since)s::timestamptz, '-infinity') AS since, COALESCE(%(until)s::timestamptz, 'infinity') AS until
 ), groups AS (

@@ -13,17 +13,8 @@ WITH letters AS MATERIALIZED (
     LEFT JOIN LATERAL (SELECT j.seq, j.rank, j.source_queue, COALESCE(j.position, j.seq) AS position
         FROM leasequeue_job j
         WHERE j.seq = u.seq OFFSET 0) j ON true
-    LEFT JOIN LATERAL (
-        SELECT * FROM (SELECT {DEAD} AS state FROM leasequeue_deadletter l
-            WHERE d.in_place AND l.seq = u.seq AND l.dead_at + interval '0' = d.dead_at FOR UPDATE SKIP LOCKED) a
-        UNION ALL
-        SELECT * FROM (SELECT {RECORD} FROM leasequeue_record o
-            WHERE NOT d.in_place AND o.queue_id = d.queue_id AND o.seq = u.seq FOR UPDATE SKIP LOCKED) b
-        UNION ALL
-        SELECT c.* FROM (VALUES ({FRESH}::smallint), ({AGAIN}::smallint)) AS v(lane) CROSS JOIN LATERAL (
-            SELECT {READY} FROM leasequeue_ready r WHERE NOT d.in_place AND r.queue_id = d.queue_id AND r.rank = j.rank
-                AND r.lane = v.lane AND r.position = j.position AND r.seq = u.seq FOR UPDATE SKIP LOCKED) c
-        LIMIT 1) p ON d.dead_at <= COALESCE(%(until)s::timestamptz, 'infinity')
+    LEFT JOIN {dead_place(d.queue_id, u.seq, l.dead_at + interval '0' = d.dead_at, j.position)}
+        ON d.dead_at <= COALESCE(%(until)s::timestamptz, 'infinity')
 )
 SELECT letters.seq, q.project, q.name, letters.state, h.name, CASE
     WHEN letters.state IS NOT NULL THEN CASE WHEN q.name IS NULL THEN 'gone' END

@@ -3,7 +3,6 @@
 --   (dead letters of one queue that are read at most), size (dead letters in all).
 -- Index: leasequeue_dead_died.
 -- Pages: 20 + 0.2 a row
--- Returns: seq, dead_at, whether some queue was cut at ``each``: the window then ends where the first such queue ends.
 {dead_window(ASC, >, d.dead_at >= GREATEST(COALESCE(%(since)s::timestamptz, '-infinity'),
     COALESCE(%(at)s::timestamptz, '-infinity'))
     AND d.dead_at <= COALESCE(%(until)s::timestamptz, 'infinity')

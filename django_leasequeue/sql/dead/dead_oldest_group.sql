@@ -3,7 +3,6 @@
 --   start), each (dead letters of one queue that are read at most), size (dead letters in all).
 -- Index: leasequeue_dead_cause; compared and ordered as in dead_groups, for planners with old statistics.
 -- Pages: 20 + 0.8 a row
--- Returns: seq, dead_at, whether some queue was cut at ``each``: the window then ends where the first such queue ends.
 {dead_window(ASC, >, (d.fingerprint, d.dead_at) >= (%(fingerprint)s::text,
     GREATEST(COALESCE(%(since)s::timestamptz, '-infinity'), COALESCE(%(at)s::timestamptz, '-infinity')))
     AND (d.fingerprint, d.dead_at) <= (%(fingerprint)s::text, COALESCE(%(until)s::timestamptz, 'infinity'))

@@ -2,7 +2,6 @@
 -- Parameters: project, queue (null: any), prefixes (only names that begin so; empty: any), size.
 -- Index: leasequeue_dead_died, one probe a queue.
 -- Pages: 20 + 4 a row
--- Returns: id, project, name, type.
 SELECT q.id, q.project, q.name, q.type FROM leasequeue_queue q
 CROSS JOIN LATERAL (
     SELECT d.seq FROM leasequeue_deadletter d WHERE d.queue_id = q.id ORDER BY d.dead_at LIMIT 1) d

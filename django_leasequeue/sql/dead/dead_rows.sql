@@ -3,7 +3,6 @@
 -- Index: leasequeue_deadletter_pkey, leasequeue_job_pkey, leasequeue_queue_pkey; of dead letters in a queue
 --   leasequeue_ready_pkey, leasequeue_delayed_pkey; with payload leasequeue_attempt_job.
 -- Pages: 20 + 18 a row
--- Returns: the columns of engine.triage.DeadRow.
 SELECT d.seq, d.queue_id, q.project, q.name AS queue, CASE WHEN d.in_place THEN {DEAD} WHEN q.type = 'log' THEN {RECORD}
         WHEN EXISTS (SELECT FROM leasequeue_ready_at(d.queue_id, j.rank,
             COALESCE(j.position, j.seq)) OFFSET 0) THEN {READY}

@@ -173,8 +173,7 @@ WITH queue AS MATERIALIZED (
         FROM moved WHERE token IS NOT NULL
         UNION ALL
         SELECT *, {event.DEAD_LETTERED}, jsonb_build_object('error_type', error_type, 'fingerprint', fingerprint, 'to',
-            target_name,
-            'to_seq', new_seq) FROM moved) e
+            target_name, 'to_seq', new_seq) FROM moved) e
     GROUP BY e.txid, e.now, e.queue_id, e.token, e.deadline, e.kind, e.node, e.name, e.detail
     ORDER BY e.kind
 ), wake AS MATERIALIZED (

@@ -2,7 +2,6 @@
 -- Parameters: id, sources (states in which it may be), state (the new one), now.
 -- Index: leasequeue_bulkoperation_pkey.
 -- Pages: 50
--- Returns: id, the counts so far; no row: it is in another state.
 UPDATE leasequeue_bulkoperation o SET state = %(state)s::text, changed_at = {now()}, paced_at = NULL,
     finished_at = CASE WHEN %(state)s::text = 'cancelled' THEN {now()} END
 WHERE o.id = %(id)s::bigint AND o.state = ANY (%(sources)s::text[])

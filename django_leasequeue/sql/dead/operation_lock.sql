@@ -1,6 +1,3 @@
 -- Purpose: serialize starts of bulk operations, so that overlapping ones see each other.
--- Parameters: now (unused).
 -- Index: none; an advisory lock until the transaction ends.
--- Pages: none: a lock.
--- Returns: nothing of use.
 SELECT pg_advisory_xact_lock({lock.operations}, 0)::text

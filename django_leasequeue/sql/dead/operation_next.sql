@@ -2,5 +2,4 @@
 -- Parameters: size.
 -- Index: leasequeue_operation_active.
 -- Pages: 30
--- Returns: id.
 SELECT o.id FROM leasequeue_bulkoperation o WHERE o.state IN ('pending', 'running') ORDER BY o.id LIMIT %(size)s::int

@@ -4,7 +4,6 @@
 --   conflict_sample (to add, JSON), cursor (JSON), paced_at, error, now.
 -- Index: leasequeue_bulkoperation_pkey.
 -- Pages: 60
--- Returns: id.
 WITH clock AS MATERIALIZED (SELECT {now()} AS now), operation AS (
     UPDATE leasequeue_bulkoperation o SET state = %(state)s::text, looked_at = o.looked_at + %(looked_at)s::bigint,
         done = o.done + %(done)s::bigint, conflicts = o.conflicts + %(conflicts)s::bigint,

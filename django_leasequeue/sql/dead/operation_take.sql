@@ -2,7 +2,7 @@
 -- Parameters: id, size (numbers of a selection that are wanted), now.
 -- Index: leasequeue_bulkoperation_pkey.
 -- Pages: 30
--- Returns: the columns of engine.bulkoperation.Taken; no row: it is not active, or another reaper has it.
+-- Returns: nothing where it is not active, or another reaper has it.
 SELECT o.id, o.kind, o.state, o.project, o.queue, o.filters, COALESCE(cardinality(o.seqs), 0) AS selected,
     CASE WHEN o.seqs IS NULL THEN NULL
         ELSE o.seqs[COALESCE((o.cursor ->> 0)::int, 0) + 1 : COALESCE((o.cursor ->> 0)::int,

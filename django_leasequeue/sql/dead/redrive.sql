@@ -23,11 +23,10 @@ WITH source AS MATERIALIZED (
         WHERE d.seq = i.seq AND d.queue_id + 0 = source.id AND (d.in_place OR source.id <> target.id) OFFSET 0) d
     CROSS JOIN LATERAL (SELECT j.rank, COALESCE(j.position, j.seq) AS position FROM leasequeue_job j
         WHERE j.seq = i.seq OFFSET 0) j
-    {dead_place(source.id, i.seq, l.in_place, j.position)}
+    CROSS JOIN {dead_place(source.id, i.seq, l.in_place, j.position)}
 ), numbered AS MATERIALIZED (
     SELECT nextval('leasequeue_job_seq_seq') AS number, j.*, letters.place, letters.state, letters.delay,
-        target.id AS target, target.now,
-        target.txid, j.queue_id = target.id AS stays,
+        target.id AS target, target.now, target.txid, j.queue_id = target.id AS stays,
         CASE WHEN j.queue_id = target.id OR j.source_queue = target.id THEN j.rank ELSE 0 END AS new_rank,
         -- A member goes by way of the delayed ones: its limit or workflow says when it may start.
         f.limit_name, f.limit_key, f.node,

@@ -2,5 +2,4 @@
 -- Parameters: seqs (at most 1,000), name.
 -- Index: leasequeue_jobstep_pkey.
 -- Pages: 20 + 6 a row
--- Returns: seq.
 SELECT s.seq FROM leasequeue_jobstep s WHERE s.seq = ANY (%(seqs)s::bigint[]) AND s.name = %(name)s::text

@@ -2,7 +2,6 @@
 -- Parameters: seqs (at most 1,000), name.
 -- Index: leasequeue_jobstep_pkey.
 -- Pages: 100 + 8 a row
--- Returns: seq, once for each step.
 DELETE FROM leasequeue_jobstep WHERE ctid = ANY (ARRAY(
     SELECT a.ctid FROM unnest(%(seqs)s::bigint[]) AS u(seq)
     CROSS JOIN LATERAL (SELECT s.number FROM leasequeue_jobstep s

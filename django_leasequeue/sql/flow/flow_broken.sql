@@ -3,7 +3,6 @@
 -- Parameters: seqs (of the nodes).
 -- Index: leasequeue_member_pkey.
 -- Pages: 20 + 16 a row
--- Returns: seq of the parents, each once.
 SELECT DISTINCT p.seq FROM leasequeue_member m CROSS JOIN LATERAL unnest(m.parents) AS u(seq)
 CROSS JOIN LATERAL (SELECT p.seq FROM leasequeue_member p WHERE p.seq = u.seq
     AND p.state IN ({member.FAILED}, {member.CANCELLED}) OFFSET 0) p

@@ -4,7 +4,6 @@
 -- Parameters: seqs (of the nodes), back.
 -- Index: leasequeue_member_pkey: the descendants, once each; leasequeue_delayed_pkey.
 -- Pages: 20 + 30 a row
--- Returns: seq and workflow of those whose state has changed.
 WITH RECURSIVE descendants AS (
     SELECT u.child AS seq FROM unnest(%(seqs)s::bigint[]) AS p(seq)
     CROSS JOIN LATERAL (SELECT m.children FROM leasequeue_member m WHERE m.seq = p.seq OFFSET 0) m,

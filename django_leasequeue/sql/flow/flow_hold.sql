@@ -4,7 +4,6 @@
 -- Index: leasequeue_limitkey_pkey, leasequeue_limit_pkey, leasequeue_member_taken, leasequeue_job_pkey,
 --   leasequeue_ready_pkey, leasequeue_member_pkey. A locked job is passed over.
 -- Pages: 50 + 60 a row
--- Returns: how many.
 WITH keys AS MATERIALIZED (
     SELECT k.id, (SELECT count(*) FROM (SELECT FROM leasequeue_member m WHERE m.key = k.id AND m.taken LIMIT 10000) s)
         - l.concurrency AS over

@@ -3,7 +3,6 @@
 -- Parameters: seqs, keys (ids).
 -- Index: leasequeue_member_pkey, leasequeue_workflow_pkey, leasequeue_limitkey_pkey.
 -- Pages: 20 + 12 a row
--- Returns: one row: the keys' ids.
 WITH members AS MATERIALIZED (
     SELECT m.key, m.workflow FROM leasequeue_member m WHERE m.seq = ANY (%(seqs)s::bigint[])
 ), workflows AS MATERIALIZED (

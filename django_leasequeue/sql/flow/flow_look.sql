@@ -4,9 +4,6 @@
 -- Index: leasequeue_member_pkey, leasequeue_job_pkey, leasequeue_jobresult_pkey, leasequeue_deadletter_pkey,
 --   leasequeue_delayed_pkey, leasequeue_ready_pkey, leasequeue_workflow_pkey; leasequeue_jobstep_pkey.
 -- Pages: 20 + 45 a row
--- Returns: seq, workflow, its state before and now, whether it waits for nothing but its place in ready, whether its
---   outcome is known (false: it is ready, leased or delayed), its queue if it is of a workflow that is being cancelled
---   and came back, not to undo its steps.
 WITH looked AS MATERIALIZED (
     SELECT m.seq, m.workflow, m.key, m.taken, m.waits, m.pending, m.state AS before,
         CASE WHEN r.state IS NOT NULL THEN r.state WHEN d.dead THEN {member.FAILED}
@@ -43,6 +40,5 @@ WITH looked AS MATERIALIZED (
     DELETE FROM leasequeue_member WHERE seq = ANY (ARRAY(SELECT seq FROM looked WHERE over))
 )
 SELECT seq, workflow, before::int, state::int, held AND (key IS NULL OR keeps) AND pending = 0
-    AND state = {member.OPEN} AS free,
-    state <> {member.OPEN} AS ended, back
+    AND state = {member.OPEN} AS free, back
 FROM looked ORDER BY looked.seq

@@ -3,7 +3,6 @@
 -- Parameters: seqs.
 -- Index: leasequeue_delayed_pkey, leasequeue_member_pkey, leasequeue_workflow_pkey.
 -- Pages: 20 + 16 a row
--- Returns: queue id and the numbers of those that are to be taken out.
 WITH needless AS (
     DELETE FROM leasequeue_member WHERE seq = ANY (ARRAY(SELECT d.seq FROM leasequeue_delayed d
         WHERE d.seq = ANY (%(seqs)s::bigint[]) AND (d.available_at >= {HELD}) IS TRUE))

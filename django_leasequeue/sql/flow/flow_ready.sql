@@ -2,7 +2,6 @@
 -- Parameters: seqs, now.
 -- Index: leasequeue_delayed_pkey, leasequeue_job_pkey.
 -- Pages: 40 + 20 a row
--- Returns: the jobs' numbers; waking.
 WITH gone AS (
     DELETE FROM leasequeue_delayed d WHERE d.seq = ANY (%(seqs)s::bigint[])
         AND (d.available_at >= {HELD}) IS TRUE RETURNING d.*

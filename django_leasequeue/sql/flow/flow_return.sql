@@ -4,7 +4,6 @@
 -- Index: leasequeue_member_pkey, leasequeue_job_pkey, leasequeue_ready_pkey, leasequeue_limitkey_pkey,
 --   leasequeue_limit_pkey.
 -- Pages: 50 + 60 a row
--- Returns: how many.
 WITH returned AS MATERIALIZED (
     SELECT m.seq, m.key, r.place
     FROM leasequeue_member m

@@ -2,7 +2,6 @@
 -- Parameters: arrays of equal length: keys (ids, each once), queues (a queue of each, whose claimers take the turn).
 -- Index: leasequeue_limitkey_pkey.
 -- Pages: 20 + 8 a row
--- Returns: the ids that are locked.
 WITH asked AS MATERIALIZED (
     SELECT * FROM ROWS FROM (unnest(%(keys)s::bigint[]), unnest(%(queues)s::bigint[])) AS i(key, queue_id)
 ), locked AS MATERIALIZED (

@@ -3,7 +3,6 @@
 -- Parameters: project; arrays of equal length, each pair once: names (of the limits), keys.
 -- Index: leasequeue_limit_name, leasequeue_limitkey_key.
 -- Pages: 20 + 16 a row
--- Returns: the ids of those that were made.
 INSERT INTO leasequeue_limitkey (limit_id, key)
 SELECT l.id, i.key
 FROM ROWS FROM (unnest(%(names)s::text[]), unnest(%(keys)s::text[])) AS i(name, key)

@@ -3,8 +3,6 @@
 --   null: from the start), size, keys (of one limit that are looked at), cap (jobs of one limit that are counted).
 -- Index: leasequeue_limit_name, leasequeue_limitkey_key, leasequeue_member_waits, leasequeue_member_taken.
 -- Pages: 40 + 12 a row
--- Returns: id, project, name, concurrency, rate, per_ms, burst, fair, whether it is pinned, changed at; how many keys
---   it has, how many of their jobs wait for it and have slots of it.
 SELECT l.id, l.project, l.name, l.concurrency, l.rate, l.per_ms, l.burst, l.fair, l.pinned, l.updated_at, f.keys,
     f.waiting, f.taken
 FROM (SELECT * FROM leasequeue_limit l WHERE (%(project)s::text IS NULL OR l.project = %(project)s::text)

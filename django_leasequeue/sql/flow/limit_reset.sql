@@ -3,8 +3,6 @@
 -- Parameters: project, name, now.
 -- Index: leasequeue_limit_name.
 -- Pages: 20
--- Returns: id, name, concurrency, rate, per (ms), burst, fair, whether the code has named it; no row if it was the
---   code's already.
 UPDATE leasequeue_limit l SET (concurrency, rate, per_ms, burst, fair) = (
         SELECT (o.told ->> 0)::int, (o.told ->> 1)::int, (o.told ->> 2)::bigint, (o.told ->> 3)::int,
             (o.told ->> 4)::bool

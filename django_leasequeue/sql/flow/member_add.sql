@@ -5,7 +5,6 @@
 --   if its parent fails), delays (ms), starts (times).
 -- Index: leasequeue_job_pkey; inserts.
 -- Pages: 30 + 12 a row
--- Returns: how many there are.
 WITH made AS (
     INSERT INTO leasequeue_member (seq, queue_id, rank, taken, waits, workflow, state, pending, tolerant, place, label,
         task, parents, children, for_failure, delay_ms, not_before)

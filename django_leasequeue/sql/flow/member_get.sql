@@ -2,8 +2,6 @@
 -- Parameters: seq.
 -- Index: leasequeue_member_pkey, leasequeue_limitkey_pkey, leasequeue_limit_pkey, leasequeue_workflow_pkey.
 -- Pages: 20
--- Returns: state of the member, whether it has a slot, parents that it waits for, label; name of the limit, key,
---   concurrency, rate, per_ms; id and name of the workflow. Nulls for what it is not in; no row for a plain job.
 SELECT m.state::int, m.taken, m.pending, m.label, l.name AS limit, k.key, l.concurrency, l.rate, l.per_ms,
     w.uid AS workflow, w.name AS workflow_name
 FROM leasequeue_member m

@@ -3,8 +3,6 @@
 -- Index: leasequeue_member_pkey, leasequeue_jobresult_pkey, leasequeue_deadletter_pkey, leasequeue_job_pkey,
 --   leasequeue_attempt_job, leasequeue_flowturn_follow.
 -- Pages: 20 + 30 a row
--- Returns: seq of the parent, state of its result (null: it has none, or that has expired), the result as JSON text,
---   its state in the workflow (null: that is forgotten), type and text of its error, its key.
 SELECT u.seq, r.state::int, r.result::text AS result_json, p.state::int AS member,
     COALESCE(r.error_type, d.error_type, a.error_type) AS error_type,
     COALESCE(r.error, d.error, a.message) AS error, j.key

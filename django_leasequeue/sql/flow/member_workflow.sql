@@ -2,7 +2,6 @@
 -- Parameters: seq.
 -- Index: leasequeue_member_pkey, leasequeue_workflow_pkey.
 -- Pages: 12
--- Returns: number, id and name of the workflow; no row for a job that is in none.
 SELECT w.id, w.uid, w.name
 FROM (SELECT m.workflow FROM leasequeue_member m WHERE m.seq = %(seq)s::bigint) m
 CROSS JOIN LATERAL (SELECT * FROM leasequeue_workflow w WHERE w.id = m.workflow OFFSET 0) w

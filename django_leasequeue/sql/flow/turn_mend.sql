@@ -3,7 +3,6 @@
 -- Index: leasequeue_flowturn_due from its end, leasequeue_limitkey_pkey, leasequeue_limit_pkey. The latest 100 turns of
 --   each queue.
 -- Pages: 20 + 120 a row
--- Returns: how many.
 WITH clock AS MATERIALIZED (SELECT {now()} AS now), ahead AS MATERIALIZED (
     SELECT u.id, u.place FROM clock CROSS JOIN leasequeue_queue q CROSS JOIN LATERAL (
         SELECT u.ctid AS place, u.id, u.at, u.key FROM leasequeue_flowturn u

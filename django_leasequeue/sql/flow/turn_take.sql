@@ -5,7 +5,6 @@
 --   rates per queue, those that have a time), now.
 -- Index: leasequeue_flowturn_due, leasequeue_queue_pkey.
 -- Pages: 20 + 12 a row
--- Returns: kind, project, key, seqs, detail (JSON text).
 WITH due AS MATERIALIZED (
     SELECT u.place, u.id, u.kind, q.id AS queue FROM unnest(%(queues)s::bigint[]) AS q(id) CROSS JOIN LATERAL (
         SELECT * FROM (

@@ -3,9 +3,7 @@
 --   (seq, or null), keep_ms (of a workflow that has ended), now.
 -- Index: inserts only.
 -- Pages: 30
--- Settings: inserts: no plan reads anything.
--- Returns: the workflow's id.
-{keeps_host_settings()}
+{keeps_host_settings(inserts: no plan reads anything)}
 INSERT INTO leasequeue_workflow (uid, project, name, state, shape, total, edges, completed, failed, cancelled,
     on_failure, created_at, ended_at, expires_at)
 SELECT %(uid)s::uuid, %(project)s::text, %(name)s::text,

@@ -3,7 +3,6 @@
 -- Parameters: uid, project.
 -- Index: leasequeue_workflow_uid_key, leasequeue_flowturn_extend.
 -- Pages: 10
--- Returns: id, name, state, total, completed, failed, cancelled, made, ended at, shape.
 SELECT w.id, w.name, w.state::int,
     w.total + (SELECT COALESCE(sum(cardinality(u.seqs)), 0)::int
         FROM leasequeue_flowturn u

@@ -2,7 +2,6 @@
 -- Parameters: workflows (ids), seqs.
 -- Index: leasequeue_member_pkey, leasequeue_workflow_pkey.
 -- Pages: 20 + 12 a row
--- Returns: their ids.
 SELECT w.id FROM leasequeue_workflow w WHERE w.id = ANY (ARRAY(
     SELECT unnest(%(workflows)s::bigint[]) UNION SELECT m.workflow FROM leasequeue_member m
     WHERE m.seq = ANY (%(seqs)s::bigint[])))

@@ -3,7 +3,6 @@
 -- Parameters: workflow (id), seqs (its jobs that were added, or that come after more than before), now.
 -- Index: leasequeue_workflow_pkey, leasequeue_member_pkey, leasequeue_job_pkey; inserts.
 -- Pages: 30 + 12 a row
--- Returns: how many jobs each row of the log has.
 WITH workflow AS MATERIALIZED (
     SELECT w.uid, w.name, {now()} AS now, {txid()} AS txid
     FROM leasequeue_workflow w WHERE w.id = %(workflow)s::bigint

@@ -4,12 +4,8 @@
 -- Index: leasequeue_member_workflow, leasequeue_job_pkey, leasequeue_queue_pkey, leasequeue_jobresult_pkey,
 --   leasequeue_deadletter_pkey, leasequeue_delayed_pkey, leasequeue_ready_pkey.
 -- Pages: 20 + 40 a row
--- Returns: seq, place, label, task, queue, key, state of the member, parents, whether it has ended, is held, is
---   delayed, is ready (else it runs), error type and error, result as JSON text, whether it is there for the failure of
---   its parent.
 SELECT m.seq, m.place, m.label, m.task, q.name AS queue, j.key, m.state::int AS member, m.parents,
-    r.state IS NOT NULL AS ended,
-    COALESCE(w.held, false) AS held,
+    r.state IS NOT NULL AS ended, COALESCE(w.held, false) AS held,
     w.held IS NOT NULL AS delayed, EXISTS (SELECT FROM leasequeue_ready_at(m.queue_id, m.rank,
         COALESCE(j.position, m.seq)) a
         WHERE a.seq = m.seq) AS ready,

@@ -2,7 +2,6 @@
 -- Parameters: workflow (id).
 -- Index: leasequeue_member_workflow, leasequeue_queue_pkey.
 -- Pages: 20 + 4 a row
--- Returns: names of queues, each once; null for those that are gone.
 SELECT DISTINCT q.name
 FROM (SELECT DISTINCT m.queue_id FROM leasequeue_member m WHERE m.workflow = %(workflow)s::bigint) m
 LEFT JOIN LATERAL (SELECT q.name FROM leasequeue_queue q WHERE q.id = m.queue_id OFFSET 0) q ON true

@@ -5,9 +5,7 @@
 --   the disk), at (time of the batch), autocommit, alone.
 -- Index: leasequeue_rank_place; inserts only.
 -- Pages: 20 + 6 a row
--- Settings: inserts, and looks at the queue: no plan reads more.
--- Returns: one row.
-{keeps_host_settings()}
+{keeps_host_settings(inserts, and looks at the queue: no plan reads more)}
 WITH jobs AS MATERIALIZED (
     SELECT i.seq, i.n, COALESCE(i.rank, %(rank)s::smallint) AS rank, i.due, COALESCE(i.flags, 0) AS flags,
         i.max_deliveries, COALESCE(i.expires_at, %(expire)s::timestamptz) AS expires_at, i.tag,

@@ -1,8 +1,5 @@
 -- Purpose: the jobs of a bulk enqueue, in COPY's text format.
--- Parameters: none; the rows follow.
 -- Index: inserts only.
--- Pages: none: it only adds.
--- Returns: nothing.
 COPY leasequeue_job (seq, queue_id, created_at, rank, generated, key, name, data, expires_at, tag, meta, body, reply_to,
     result_ttl_ms,
     max_deliveries, origin) FROM STDIN

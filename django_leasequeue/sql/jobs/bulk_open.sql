@@ -3,10 +3,9 @@
 --   statements), now.
 -- Index: leasequeue_queue_name. The transaction id is taken before the first number is drawn: readers rely on it.
 -- Pages: 20 + 0.1 a row
--- Settings: inserts, and looks at the queue: no plan reads more.
 -- Returns: queue id, type, priority_order, priority_min, priority_max, ttl_ms, log_enqueued, durability, now, numbers,
 --   whether it has a cap; nothing if the queue is missing, or a session keeps it from writers.
-{keeps_host_settings()}
+{keeps_host_settings(inserts, and looks at the queue: no plan reads more)}
 WITH queue AS MATERIALIZED (
     SELECT *, pg_current_xact_id() AS xid FROM leasequeue_queue
     WHERE project = %(project)s AND name = %(queue)s AND (%(held)s::bool

@@ -6,10 +6,9 @@
 -- Index: leasequeue_queue_name, leasequeue_rank_place; else inserts only. The transaction id is taken before the first
 --   number is drawn: readers rely on it.
 -- Pages: 30 + 8 a row
--- Settings: inserts, and looks at the queue: no plan reads more.
 -- Returns: queue id, numbers, time, rank, when they expire, waking; nothing if the queue is missing, a log, has a cap,
 --   or a session keeps it from writers.
-{keeps_host_settings()}
+{keeps_host_settings(inserts, and looks at the queue: no plan reads more)}
 WITH queue AS MATERIALIZED (
     SELECT id, log_enqueued, COALESCE(%(ttl)s::bigint, ttl_ms) AS ttl_ms, {txid()} AS txid,
         {now()} AS now, {lazily(durability <> 'fsync')},

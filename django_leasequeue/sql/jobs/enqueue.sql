@@ -7,10 +7,9 @@
 --   (the key is made of the number and this), tagged (tags, in meta too, as JSON); now, autocommit, alone.
 -- Index: leasequeue_queue_name, leasequeue_job_key, leasequeue_rank_place; else inserts only.
 -- Pages: 50 + 17 a row
--- Settings: inserts, and looks at the queue: no plan reads more.
 -- Returns, in input order: seq of the new job (null: its key is taken, see key_taken.sql), its state, the time; waking;
 --   the id of a queue with a cap whose lock is not held (nothing was added: take it and come again).
-{keeps_host_settings()}
+{keeps_host_settings(inserts, and looks at the queue: no plan reads more)}
 WITH queue AS MATERIALIZED (
     SELECT *, {txid()} AS txid, {now()} AS now, {lazily(durability <> 'fsync')},
         CASE priority_order WHEN 'none' THEN 0 WHEN 'asc' THEN 1 ELSE -1 END AS turn

@@ -4,10 +4,9 @@
 --   as given); flags (of the job); now, autocommit, alone.
 -- Index: leasequeue_queue_name, leasequeue_job_key, leasequeue_rank_place; else inserts only.
 -- Pages: 100
--- Settings: inserts, and looks at the queue: no plan reads more.
 -- Returns: seq of the new job (null: its key is taken, see key_taken.sql), the time; waking. No row: there is no such
 --   queue, it is a log or has a cap, or a session may be about to delete it: enqueue.sql.
-{keeps_host_settings()}
+{keeps_host_settings(inserts, and looks at the queue: no plan reads more)}
 WITH queue AS MATERIALIZED (
     SELECT id, log_enqueued, ttl_ms, {txid()} AS txid, {now()} AS now,
         {lazily(durability <> 'fsync')},

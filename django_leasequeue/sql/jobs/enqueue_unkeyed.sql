@@ -4,10 +4,9 @@
 -- Index: leasequeue_queue_name, leasequeue_rank_place; else inserts only. The transaction id is taken before the number
 --   is drawn: readers rely on it.
 -- Pages: 100
--- Settings: inserts, and looks at the queue: no plan reads more.
 -- Returns: seq of the new job, the time; waking. No row: there is no such queue, or it is a log or has a cap, no job
 --   had this rank before, or a session may be about to delete the queue: enqueue_one.sql.
-{keeps_host_settings()}
+{keeps_host_settings(inserts, and looks at the queue: no plan reads more)}
 WITH ranked AS MATERIALIZED (
     SELECT id, log_enqueued, durability, COALESCE(%(ttl)s::bigint, ttl_ms) AS ttl_ms, {now()} AS now,
         CASE priority_order WHEN 'none' THEN 0 WHEN 'asc' THEN 1 ELSE -1 END

@@ -3,8 +3,6 @@
 --   others), now.
 -- Index: leasequeue_emittedevent_pkey, leasequeue_jobstep_event, leasequeue_delayed_pkey, in the function.
 -- Pages: 60 + 20 a row
--- Settings: the function has its own settings.
--- Returns: the queues (ids) of those that waited; null: it is not the first of its name.
-{keeps_host_settings()}
+{keeps_host_settings(the function has its own settings)}
 SELECT leasequeue_emit(%(project)s::text, %(name)s::text, %(payload)s::text::json, %(keep)s::bigint, %(size)s::int,
     %(now)s::timestamptz)

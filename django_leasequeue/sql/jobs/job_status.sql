@@ -6,30 +6,18 @@
 --   leasequeue_record_pkey, leasequeue_attempt_job. What stands nowhere of these is leased: the claims are read once,
 --   by leasequeue_claim_deadline from the floor on.
 -- Pages: 20 + 20 a row, and the live claims
--- Returns: live jobs first: the columns of engine.results.Status. state is the job's, or ENDED + the result's.
+-- Returns: live jobs first. The state is the job's, or ENDED + the result's.
 WITH queue AS MATERIALIZED (
     SELECT id, max_deliveries, dedup_until, {now()} AS now
     FROM leasequeue_queue WHERE project = %(project)s AND name = %(queue)s
 ), known AS MATERIALIZED (
-    SELECT j.*, p.state, p.deliveries, p.expires, p.available_at,
+    SELECT j.*, p.state, p.deliveries, p.expires_at AS expires, p.available_at,
         COALESCE(j.max_deliveries, queue.max_deliveries) AS max
     FROM queue JOIN leasequeue_job j ON j.queue_id = queue.id
-    LEFT JOIN LATERAL (
-        SELECT {ENDED} + r.state AS state, r.deliveries, r.expires_at AS expires, NULL::timestamptz AS available_at
-        FROM leasequeue_jobresult r WHERE r.seq = j.seq
-        UNION ALL
-        SELECT {READY}, r.deliveries, r.expires_at, NULL FROM leasequeue_ready_at(j.queue_id, j.rank,
-            COALESCE(j.position, j.seq)) r
-        UNION ALL
-        SELECT {DELAYED}, w.deliveries, w.expires_at, w.available_at FROM leasequeue_delayed w WHERE w.seq = j.seq
-        UNION ALL
-        SELECT {DEAD}, x.deliveries, x.expires_at, NULL FROM leasequeue_deadletter x WHERE x.seq = j.seq AND x.in_place
-        UNION ALL
-        SELECT {RECORD}, 0, o.expires_at, NULL FROM leasequeue_record o WHERE o.queue_id = j.queue_id AND o.seq = j.seq
-        LIMIT 1) p ON true
+    LEFT JOIN LATERAL ({place_of(j)}) p ON true
     WHERE j.seq = ANY (ARRAY(SELECT unnest(%(seqs)s::bigint[]) UNION ALL
             SELECT k.seq FROM leasequeue_keyed(%(keys)s::text[]) k))
-        AND ((p.state = {DEAD} OR p.state > {ENDED}) AND p.expires <= queue.now) IS NOT TRUE
+        AND ((p.state = {DEAD} OR p.state > {ENDED}) AND p.expires_at <= queue.now) IS NOT TRUE
         AND (queue.dedup_until <> 'claimed' OR (p.state IN ({READY}, {DELAYED}) AND p.deliveries = 0)
             OR j.seq = ANY (%(seqs)s::bigint[]))
 ), leases AS MATERIALIZED (

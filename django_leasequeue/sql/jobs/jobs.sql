@@ -4,26 +4,15 @@
 --   leasequeue_deadletter_pkey, leasequeue_record_pkey, leasequeue_jobresult_pkey, leasequeue_attempt_job. What stands
 --   nowhere of these is leased: its queue's claims are read once, by leasequeue_claim_deadline from the floor on.
 -- Pages: 20 + 18 a row, and the live claims
--- Returns: bytes of the payloads up to and with this row, whether they are in the answer (the first always is), then
---   the columns of engine.read.JobRow.
+-- Returns: bytes of the payloads up to and with this row, whether it fits into the answer (the first always does); then
+--   a JobRow.
 WITH asked AS MATERIALIZED (
     SELECT u.seq, u.ord FROM unnest(%(seqs)s::bigint[]) WITH ORDINALITY AS u(seq, ord)
 ), known AS MATERIALIZED (
-    SELECT j.*, q.name AS queue, p.state, p.deliveries, p.expires, p.available_at, d.dead_at, d.error_type, d.error,
+    SELECT j.*, q.name AS queue, p.state, p.deliveries, p.expires_at AS expires, p.available_at, d.dead_at, d.error_type, d.error,
         d.fingerprint
     FROM leasequeue_job j CROSS JOIN LATERAL (SELECT * FROM leasequeue_queue q WHERE q.id = j.queue_id OFFSET 0) q
-    LEFT JOIN LATERAL (
-        SELECT {READY} AS state, r.deliveries, r.expires_at AS expires, NULL::timestamptz AS available_at
-        FROM leasequeue_ready_at(j.queue_id, j.rank, COALESCE(j.position, j.seq)) r
-        UNION ALL
-        SELECT {DELAYED}, w.deliveries, w.expires_at, w.available_at FROM leasequeue_delayed w WHERE w.seq = j.seq
-        UNION ALL
-        SELECT {DEAD}, x.deliveries, x.expires_at, NULL FROM leasequeue_deadletter x WHERE x.seq = j.seq AND x.in_place
-        UNION ALL
-        SELECT {RECORD}, 0, o.expires_at, NULL FROM leasequeue_record o WHERE o.queue_id = j.queue_id AND o.seq = j.seq
-        UNION ALL
-        SELECT {ENDED}, 0, NULL, NULL FROM leasequeue_jobresult r WHERE r.seq = j.seq
-        LIMIT 1) p ON true
+    LEFT JOIN LATERAL ({place_of(j)}) p ON true
     LEFT JOIN LATERAL (SELECT * FROM leasequeue_deadletter d WHERE d.seq = j.seq LIMIT 1) d ON true
     WHERE j.seq = ANY (%(seqs)s::bigint[]) AND q.project = %(project)s
         AND (%(queue)s::text IS NULL OR q.name = %(queue)s::text)
@@ -36,7 +25,7 @@ WITH asked AS MATERIALIZED (
         sum(CASE WHEN %(payload)s::bool THEN {bytes(known)} ELSE 0 END)
             OVER (ORDER BY asked.ord ROWS UNBOUNDED PRECEDING) AS total
     FROM known JOIN asked ON asked.seq = known.seq LEFT JOIN leases ON leases.seq = known.seq
-    WHERE known.state IS DISTINCT FROM {ENDED}
+    WHERE (known.state >= {ENDED}) IS NOT TRUE
         AND (%(states)s::smallint[] IS NULL OR COALESCE(known.state, {LEASED}) = ANY (%(states)s::smallint[]))
 )
 SELECT jobs.total::bigint, w.fits, jobs.seq, jobs.queue_id, jobs.queue, jobs.place AS state_number, jobs.rank,

@@ -5,8 +5,7 @@
 -- Index: leasequeue_job_key, leasequeue_jobresult_pkey, leasequeue_deadletter_pkey, leasequeue_ready_pkey,
 --   leasequeue_delayed_pkey, leasequeue_uniquekey_pkey.
 -- Pages: 20 + 29 a row
--- Returns: key, seq and state of its job (job state, or ENDED + result state), a KeyVerdict
---   (held, free now, over: remove the dead job past its time); then the queue's id.
+-- Returns: a KeyVerdict (held, free now, over: remove the dead job past its time).
 WITH queue AS MATERIALIZED (
     SELECT id, dedup_until, {now()} AS now FROM leasequeue_queue WHERE project = %(project)s AND name = %(queue)s
 ), holders AS MATERIALIZED (

@@ -4,7 +4,6 @@
 -- Index: leasequeue_dead_cause; one range from its place on and no alternatives, so that no planner sorts all dead
 --   letters. (A dead job always has a fingerprint, an empty one if its failure has none.)
 -- Pages: 20 + 0.5 a row
--- Returns: seq, fingerprint, dead_at in microseconds, seq.
 WITH queue AS MATERIALIZED (
     SELECT id, COALESCE('epoch'::timestamptz + %(at)s::bigint * interval '1 us', '-infinity') AS at,
         COALESCE(%(after_fingerprint)s::text, %(fingerprint)s::text, '') AS fingerprint

@@ -3,7 +3,6 @@
 -- Index: leasequeue_delayed_due from the floor on, twice: where the page ends is found in the order of the index alone,
 --   so that no planner sorts all delayed jobs.
 -- Pages: 20 + 0.2 a row
--- Returns: seq, available_at in microseconds, seq.
 WITH queue AS MATERIALIZED (
     SELECT q.id, 'epoch'::timestamptz + interval '1 us' * GREATEST(%(at)s::bigint,
         {floor(q.id, {floor.DELAYED}, 0)}) AS since,

@@ -4,7 +4,6 @@
 -- Index: leasequeue_claim_deadline from the floor on: as many claims as hold a page. It is read twice: where the page
 --   ends is found in the order of the index alone, so that no planner sorts all claims.
 -- Pages: 20 + 0.2 a row
--- Returns: seq, deadline in microseconds, token, part, seq.
 WITH queue AS MATERIALIZED (
     SELECT q.id, 'epoch'::timestamptz + interval '1 us' * GREATEST(%(deadline)s::bigint,
         {floor(q.id, {floor.CLAIM}, 0)}) AS since,

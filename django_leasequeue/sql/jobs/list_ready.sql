@@ -2,7 +2,6 @@
 -- Parameters: project, queue, rank and position (of the last job seen; null: from the start), size, now.
 -- Index: leasequeue_rank_place, leasequeue_floor_place, leasequeue_ready_pkey, the fresh lane from the floor on.
 -- Pages: 20 + 0.4 a row
--- Returns: seq, rank, position.
 WITH clock AS MATERIALIZED (SELECT {now()} AS now), ranks AS MATERIALIZED (
     SELECT q.id, k.rank, CASE WHEN k.rank = %(rank)s::int THEN %(position)s::bigint + 1 ELSE 0 END AS low,
         {floor(q.id, {floor.READY}, k.rank)} AS floor

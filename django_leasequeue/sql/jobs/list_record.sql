@@ -2,7 +2,6 @@
 -- Parameters: project, queue, seq (of the last record seen; null: from the start), size, now.
 -- Index: leasequeue_queue_name, leasequeue_record_pkey.
 -- Pages: 20 + 0.1 a row
--- Returns: seq, seq.
 WITH queue AS MATERIALIZED (
     SELECT id, {now()} AS now FROM leasequeue_queue WHERE project = %(project)s AND name = %(queue)s
 )

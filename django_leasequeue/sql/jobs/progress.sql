@@ -3,7 +3,6 @@
 --   tokens), values (json texts); now, autocommit, alone.
 -- Index: leasequeue_claim_pkey, leasequeue_job_pkey.
 -- Pages: 170 + 14 a row
--- Returns: the seqs whose progress was kept.
 WITH clock AS MATERIALIZED (SELECT {now()} AS now), claims AS MATERIALIZED (
     SELECT c.token, c.seqs, q.leases_durable FROM leasequeue_claim c
     CROSS JOIN LATERAL (SELECT * FROM leasequeue_queue q WHERE q.id = c.queue_id OFFSET 0) q

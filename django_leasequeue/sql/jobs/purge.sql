@@ -4,7 +4,6 @@
 --   leasequeue_delayed_tag, leasequeue_record_tag; leasequeue_dead_died; leased ones: the claims of the queue. An
 --   operator's statement: among leased and dead jobs, and with a prefix, it reads past those whose tag is another.
 -- Pages: 20 + 1.4 a row
--- Returns: seq.
 SELECT x.seq FROM (
     SELECT r.seq, r.tag FROM leasequeue_ready r
     WHERE %(tag)s::text IS NULL AND r.queue_id = %(queue)s::bigint AND {READY} = ANY (%(states)s::int[])

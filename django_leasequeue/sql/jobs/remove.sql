@@ -8,7 +8,6 @@
 --   leasequeue_deadletter_pkey, leasequeue_attempt_job, leasequeue_floor_place, leasequeue_jobstep_pkey; leased ones:
 --   the live claims of the queue.
 -- Pages: 20 + 18 a row
--- Returns: seq, state, key, name, deliveries, bytes; telling.
 WITH clock AS MATERIALIZED (SELECT {now()} AS now, {txid()} AS txid), asked AS MATERIALIZED (
     SELECT seq, rank, COALESCE(position, seq) AS position FROM leasequeue_job
     WHERE seq = ANY (%(seqs)s::bigint[]) AND queue_id + 0 = %(queue)s::bigint

@@ -47,8 +47,7 @@ WITH stage AS MATERIALIZED (
     SELECT DISTINCT ON (located.seq) stage.id, located.*, stage.meta AS staged,
         COALESCE(NULLIF(stage.queue, ''), located.home) AS target,
         json_build_object('$replayed_from', located.queue, '$replayed_seq', located.seq, '$replayed_deliveries',
-            located.deliveries,
-            '$replayed_fingerprint', located.fingerprint) AS stamp
+            located.deliveries, '$replayed_fingerprint', located.fingerprint) AS stamp
     FROM stage JOIN located ON located.seq = stage.source_seq ORDER BY located.seq, stage.id
 ), rewritten AS MATERIALIZED (
     SELECT matched.*, COALESCE(matched.target, '') AS new_queue, CASE

@@ -6,7 +6,6 @@
 -- Index: leasequeue_lakestage_pkey, leasequeue_job_key, leasequeue_deadletter_pkey, leasequeue_jobresult_pkey,
 --   leasequeue_job_pkey, leasequeue_ready_pkey, leasequeue_record_pkey, leasequeue_attempt_job, leasequeue_floor_place.
 -- Pages: 20 + 60 a row
--- Returns: how many stayed.
 WITH clock AS MATERIALIZED (
     SELECT clock_timestamp() AS now, {txid()} AS txid
 ), stage AS MATERIALIZED (

@@ -2,7 +2,6 @@
 -- Parameters: seqs.
 -- Index: leasequeue_job_pkey, leasequeue_jobresult_pkey, leasequeue_deadletter_pkey, leasequeue_record_pkey.
 -- Pages: 110
--- Returns: the seqs that are not live any more: nothing in front of their end is left.
 SELECT s.seq FROM unnest(%(seqs)s::bigint[]) AS s(seq)
 LEFT JOIN LATERAL (
     SELECT j.queue_id, j.seq FROM leasequeue_job j WHERE j.seq = s.seq AND j.seq = ANY (%(seqs)s::bigint[]) OFFSET 0) j

@@ -1,5 +1,4 @@
--- Purpose: the small results of completed jobs, by number, for callers after a notification;
---   job_status.sql for others.
+-- Purpose: the small results of completed jobs, by number, for callers after a notification; job_status.sql for others.
 -- Parameters: seqs, inline (bytes as stored: a larger result stays behind), now.
 -- Index: leasequeue_jobresult_pkey, leasequeue_job_pkey.
 -- Pages: 20 + 12 a row

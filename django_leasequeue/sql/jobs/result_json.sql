@@ -2,6 +2,5 @@
 -- Parameters: seq, now.
 -- Index: leasequeue_jobresult_pkey.
 -- Pages: 30
--- Returns: the text; no row when it is not there or its time is over.
 SELECT r.result::text FROM leasequeue_jobresult r
 WHERE r.seq = %(seq)s::bigint AND r.expires_at > {now()}

@@ -4,6 +4,5 @@
 --   far as the slice goes, a compressed one from its beginning to the end of the slice. One slice is in memory at a
 --   time.
 -- Pages: 30
--- Returns: the bytes (empty behind the end); no row when the result is not there or its time is over.
 SELECT substring(r.result_body FROM %(start)s::int + 1 FOR %(size)s::int) FROM leasequeue_jobresult r
 WHERE r.seq = %(seq)s::bigint AND r.expires_at > {now()}

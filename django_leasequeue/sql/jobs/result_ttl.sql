@@ -1,5 +1,4 @@
--- Purpose: change how long the result of a job is kept: from now on if it has ended, from its end on while it
---   lives.
+-- Purpose: change how long the result of a job is kept: from now on if it has ended, from its end on while it lives.
 -- Parameters: project, queue, seq or key (the other null), ttl (ms), now.
 -- Index: leasequeue_job_pkey, leasequeue_job_key (leasequeue_keyed), leasequeue_ready_pkey, leasequeue_delayed_pkey,
 --   leasequeue_deadletter_pkey, leasequeue_jobresult_pkey, leasequeue_record_pkey; where the job stands nowhere of

@@ -3,8 +3,7 @@
 -- Parameters: parts, low (exclusive), high, ids (only these; null: all).
 -- Index: the primary key: what is asked for part by part would be read anew for every range.
 -- Pages: 40 + 6 a row
--- Returns, queue by queue: its name, ids, numbers, keys, names, tags, priorities, datas, metas, bodies, run_at, ttls,
---   reply_to, result_ttls, max_deliveries, sources.
+-- Returns: of each queue its name, ids, the parameters of enqueue.sql as arrays, sources.
 SELECT s.queue, array_agg(s.id ORDER BY s.id), array_agg(s.n ORDER BY s.id)::text,
     array_agg(s.key ORDER BY s.id)::text, array_agg(s.name ORDER BY s.id)::text, array_agg(s.tag ORDER BY s.id)::text,
     array_agg(s.priority ORDER BY s.id)::text, array_agg(ltrim(s.data::text) ORDER BY s.id)::text,

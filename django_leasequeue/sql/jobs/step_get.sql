@@ -2,5 +2,4 @@
 -- Parameters: seq, name.
 -- Index: leasequeue_jobstep_pkey.
 -- Pages: 10
--- Returns: name, value (JSON text, or a reference; null: it sleeps or waits), number.
 SELECT name, value::text, number FROM leasequeue_jobstep WHERE seq = %(seq)s::bigint AND name = %(name)s::text

@@ -2,7 +2,5 @@
 -- Parameters: seq, token, node, now.
 -- Index: leasequeue_claim_pkey, leasequeue_queue_pkey, in the function.
 -- Pages: 30
--- Settings: the function has its own settings.
--- Returns: a row if it does.
-{keeps_host_settings()}
+{keeps_host_settings(the function has its own settings)}
 SELECT true WHERE leasequeue_holds(%(seq)s::bigint, %(token)s::bigint, %(node)s::text, %(now)s::timestamptz, false)

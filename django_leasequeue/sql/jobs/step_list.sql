@@ -2,6 +2,5 @@
 -- Parameters: seq, size.
 -- Index: leasequeue_jobstep_pkey.
 -- Pages: 20 + 2 a row
--- Returns: name, value (JSON text, or a reference), number, undo.
 SELECT name, value::text, number, undo FROM leasequeue_jobstep WHERE seq = %(seq)s::bigint
 ORDER BY name LIMIT %(size)s::int

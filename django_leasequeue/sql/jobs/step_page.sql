@@ -2,7 +2,6 @@
 -- Parameters: seq, after (the place of the last one before), size, bytes (of the values; the first step always fits).
 -- Index: leasequeue_jobstep_pkey.
 -- Pages: 20 + 3 a row
--- Returns: name, value (JSON text, or a reference), number, undo; whether there are more behind these is not known.
 SELECT p.name, p.value, p.number, p.undo FROM (
     SELECT s.name, s.value::text, s.number, s.undo, sum(octet_length(s.value::text)) OVER w AS bytes,
         row_number() OVER w AS place

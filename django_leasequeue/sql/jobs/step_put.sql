@@ -6,10 +6,9 @@
 -- Index: leasequeue_job_pkey, leasequeue_claim_pkey, leasequeue_queue_pkey, in the function; leasequeue_jobstep_pkey.
 --   Always on disk: nothing asks for less.
 -- Pages: 60
--- Settings: an insert; the function has its own settings.
 -- Returns: if it is kept, the mark that the worker set on the transaction (null or empty: none);
 --   no row: the lease is not held, or it was kept before (step_held.sql).
-{keeps_host_settings()}
+{keeps_host_settings(an insert; the function has its own settings)}
 INSERT INTO leasequeue_jobstep (seq, number, name, value, done_at, delivery, undo)
 SELECT %(seq)s::bigint, %(number)s::int, %(name)s::text, %(value)s::text::json, {now()}, %(delivery)s::int,
     %(undo)s::text

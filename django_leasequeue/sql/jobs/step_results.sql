@@ -4,7 +4,6 @@
 -- Index: leasequeue_jobstep_event, leasequeue_jobresult_pkey, leasequeue_deadletter_pkey, leasequeue_job_pkey,
 --   leasequeue_workflow_uid_key.
 -- Pages: 20 + 14 a row
--- Returns: event, project, whether it has ended.
 WITH awaited AS MATERIALIZED (
     SELECT s.event, s.project, CASE WHEN s.event < '$result;' THEN substr(s.event, 9)::bigint END AS seq,
         CASE WHEN s.event >= '$workflow:' THEN substr(s.event, 11)::uuid END AS uid FROM leasequeue_jobstep s

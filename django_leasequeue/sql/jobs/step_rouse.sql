@@ -2,6 +2,5 @@
 -- Parameters: seq, now.
 -- Index: leasequeue_jobstep_pkey.
 -- Pages: 40
--- Returns: name, event (null: a sleep), once for each.
 UPDATE leasequeue_jobstep SET until = LEAST(until, {now()})
 WHERE seq = %(seq)s::bigint AND value IS NULL RETURNING name, event

@@ -3,5 +3,4 @@
 -- Parameters: seqs, now.
 -- Index: leasequeue_jobstep_waiting, leasequeue_emittedevent_pkey, leasequeue_delayed_pkey, in the function.
 -- Pages: 60 + 20 a row
--- Returns: the queues (ids) of those that are due.
 SELECT DISTINCT queue_id FROM leasequeue_wake(%(seqs)s::bigint[], %(now)s::timestamptz) AS w (queue_id)

@@ -4,10 +4,9 @@
 --   (its name; NULL: any), prefixes (of the names of queues; NULL: any), state (NULL: any), size.
 -- Index: leasequeue_job_tags, leasequeue_job_pkey, leasequeue_queue_pkey and those of the view leasequeue_jobs.
 -- Pages: 60 + 20 a row
--- Settings: as upkeep/plans.sql set the planner: GIN needs bitmaps.
 -- Returns: number of the last job that it looked at if there may be more (NULL: there are none), then the job; of no
 --   job one row of NULLs.
-{keeps_host_settings()}
+{keeps_host_settings(upkeep/plans.sql has set the planner: GIN needs bitmaps)}
 WITH tagged AS MATERIALIZED (
     SELECT t.seq FROM (
         SELECT j.seq FROM leasequeue_job j WHERE leasequeue_tags(j.meta) @> %(tags)s::jsonb OFFSET 0) t
@@ -25,6 +24,5 @@ WITH tagged AS MATERIALIZED (
 )
 SELECT CASE WHEN n.found = %(size)s::int THEN n.last WHEN n.looked = 1000 THEN n.end END, shown.*
 FROM (SELECT (SELECT count(*) FROM tagged) AS looked, (SELECT min(seq) FROM tagged) AS end,
-    (SELECT count(*) FROM shown) AS found,
-    (SELECT min(seq) FROM shown) AS last) n
+    (SELECT count(*) FROM shown) AS found, (SELECT min(seq) FROM shown) AS last) n
 LEFT JOIN shown ON true ORDER BY shown.seq DESC

@@ -2,7 +2,6 @@
 -- Parameters: project, name, after (a job's number, exclusive), size (jobs that are looked at), now.
 -- Index: leasequeue_delayed_put_off, leasequeue_delayed_pkey, leasequeue_job_pkey, leasequeue_queue_pkey.
 -- Pages: 40 + 20 a row
--- Returns: number of the last one that was looked at (null: none was), ids of the queues of those that are due.
 WITH seen AS MATERIALIZED (
     SELECT d.seq, d.queue_id FROM leasequeue_delayed d WHERE d.flags >= {PUT_OFF} AND d.seq > %(after)s::bigint
     ORDER BY d.seq LIMIT %(size)s::int FOR UPDATE SKIP LOCKED

@@ -2,7 +2,6 @@
 -- Parameters: project, name, by, now.
 -- Index: leasequeue_pausedtask_name.
 -- Pages: 20
--- Returns: its id; nothing if it is paused already.
 INSERT INTO leasequeue_pausedtask (project, name, paused_at, paused_by)
 VALUES (%(project)s, %(name)s, {now()}, %(by)s)
 ON CONFLICT (project, name) DO NOTHING RETURNING id, pg_notify({channel.jobs}, 'n')::text

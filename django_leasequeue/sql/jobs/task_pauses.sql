@@ -2,7 +2,6 @@
 -- Parameters: project (null: any), name (null: any), size, now.
 -- Index: leasequeue_pausedtask_name.
 -- Pages: 20 + 0.2 a row
--- Returns: project, name, paused_at, paused_by, seconds since then; in order of name.
 SELECT p.project, p.name, p.paused_at, p.paused_by, extract(epoch FROM {now()} - p.paused_at)::float8 AS seconds
 FROM leasequeue_pausedtask p
 WHERE (%(project)s::text IS NULL OR p.project = %(project)s::text)

@@ -2,6 +2,5 @@
 -- Parameters: project, name.
 -- Index: leasequeue_pausedtask_name.
 -- Pages: 20
--- Returns: its id; nothing if it is not paused.
 DELETE FROM leasequeue_pausedtask WHERE project = %(project)s AND name = %(name)s
 RETURNING id, pg_notify({channel.jobs}, 'n')::text

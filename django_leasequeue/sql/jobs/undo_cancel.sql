@@ -3,7 +3,6 @@
 -- Parameters: queue (id), seqs, now.
 -- Index: leasequeue_job_pkey, leasequeue_ready_pkey, leasequeue_delayed_pkey, leasequeue_jobstep_pkey.
 -- Pages: 20 + 32 a row
--- Returns: seq, key.
 WITH asked AS MATERIALIZED (
     SELECT seq, key, rank, COALESCE(position, seq) AS position FROM leasequeue_job WHERE seq = ANY (%(seqs)s::bigint[])
 ), ready AS MATERIALIZED (

@@ -2,7 +2,6 @@
 -- Parameters: seq, token, node, now.
 -- Index: leasequeue_jobstep_pkey, leasequeue_job_pkey; leasequeue_claim_pkey, leasequeue_queue_pkey, in the function.
 -- Pages: 60 + 8 a row
--- Returns: a row if the lease is held.
 WITH known AS MATERIALIZED (
     SELECT s.ctid AS place, s.number, s.name, s.undo, s.value::text AS value FROM leasequeue_jobstep s
     WHERE s.seq = %(seq)s::bigint

@@ -2,7 +2,6 @@
 -- Parameters: queue (id), seqs.
 -- Index: leasequeue_claim_deadline: the live claims of the queue; leasequeue_job_pkey.
 -- Pages: 20 + 18 a row
--- Returns: node, token, seq.
 WITH claims AS MATERIALIZED (
     SELECT c.node, c.token, c.seqs FROM leasequeue_claim c
     WHERE c.queue_id = %(queue)s::bigint AND c.seqs && %(seqs)s::bigint[]

@@ -5,7 +5,6 @@
 -- Index: leasequeue_jobstep_pkey, leasequeue_job_pkey, leasequeue_attempt_job; leasequeue_claim_pkey,
 --   leasequeue_queue_pkey, in the function. Always on disk.
 -- Pages: 70
--- Returns: a row if it is noted.
 WITH noted AS (
     UPDATE leasequeue_jobstep SET value = (value::text::jsonb || %(change)s::text::jsonb)::json
     WHERE ctid = (SELECT s.ctid FROM leasequeue_jobstep s

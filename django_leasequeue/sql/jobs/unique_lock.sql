@@ -3,7 +3,6 @@
 -- Parameters: queue (id), seqs.
 -- Index: leasequeue_job_pkey, leasequeue_ready_pkey, leasequeue_delayed_pkey.
 -- Pages: 20 + 14 a row
--- Returns: seqs of those that are locked now.
 WITH jobs AS MATERIALIZED (
     SELECT seq, rank, COALESCE(position, seq) AS position FROM leasequeue_job
     WHERE seq = ANY (%(seqs)s::bigint[]) AND queue_id + 0 = %(queue)s::bigint

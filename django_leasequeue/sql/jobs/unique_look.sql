@@ -5,8 +5,8 @@
 -- Index: leasequeue_queue_name, leasequeue_uniquekey_pkey, leasequeue_job_pkey, leasequeue_jobresult_pkey,
 --   leasequeue_deadletter_pkey, leasequeue_ready_pkey, leasequeue_delayed_pkey, leasequeue_record_pkey.
 -- Pages: 20 + 30 a row
--- Returns: key, seq and state of its job (job state, or ENDED + result state), and a KeyVerdict: waits (it holds the
---   key and has not started), held, or free. Keys that no job has taken have no row.
+-- Returns: a KeyVerdict: waits (it holds the key and has not started), held, or free. Keys that no job has taken have
+--   no row.
 WITH queue AS MATERIALIZED (
     SELECT id, {now()} AS now FROM leasequeue_queue WHERE project = %(project)s AND name = %(queue)s
 ), holders AS MATERIALIZED (

@@ -3,9 +3,7 @@
 --   long as the job says), starts (1: until its job starts); now.
 -- Index: leasequeue_uniquekey_pkey.
 -- Pages: 50 + 12 a row
--- Settings: inserts only: no plan reads more.
--- Returns: the keys.
-{keeps_host_settings()}
+{keeps_host_settings(inserts only: no plan reads more)}
 INSERT INTO leasequeue_uniquekey AS u (queue_id, key, seq, free_at, until_start)
 SELECT %(queue)s::bigint, k.key, k.seq, {now()} + k.span * interval '1 ms', k.start = 1
 FROM ROWS FROM (unnest(%(keys)s::text[]), unnest(%(seqs)s::bigint[]), unnest(%(spans)s::bigint[]),

@@ -3,10 +3,9 @@
 -- Parameters: project, queue, keys (each once, sorted).
 -- Index: leasequeue_queue_name, leasequeue_uniquekey_pkey.
 -- Pages: 50 + 12 a row
--- Settings: inserts, and looks at the queue: no plan reads more.
 -- Returns: queue id, its result_ttl_ms, key, number of the job that took it before (0: none). No row: there is no such
 --   queue.
-{keeps_host_settings()}
+{keeps_host_settings(inserts, and looks at the queue: no plan reads more)}
 WITH queue AS MATERIALIZED (
     SELECT id, result_ttl_ms FROM leasequeue_queue WHERE project = %(project)s AND name = %(queue)s
 ), taken AS (

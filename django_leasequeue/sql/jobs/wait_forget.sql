@@ -2,5 +2,4 @@
 -- Parameters: seq, name.
 -- Index: leasequeue_jobstep_pkey.
 -- Pages: 20
--- Returns: none.
 DELETE FROM leasequeue_jobstep WHERE seq = %(seq)s::bigint AND name = %(name)s::text AND event IS NOT NULL

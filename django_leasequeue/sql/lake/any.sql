@@ -4,7 +4,6 @@
 --   hit; what
 -- is materialized is planned as if all of it were wanted, and is still read no further than to the first event.
 -- Pages: 40
--- Returns: true or false.
 WITH found AS MATERIALIZED (
     SELECT FROM leasequeue_leaseevent r
     WHERE r.txid BETWEEN %(txid)s::bigint AND %(last_txid)s::bigint

@@ -2,5 +2,4 @@
 -- Parameters: name.
 -- Index: the unique index on name.
 -- Pages: 30
--- Returns: txid, event.
 SELECT txid, event FROM leasequeue_lakeconsumer WHERE name = %(name)s::text

@@ -3,7 +3,6 @@
 -- Parameters: name, txid, event, horizon.
 -- Index: the unique index on name.
 -- Pages: 40
--- Returns: whether it had.
 WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS now), was AS MATERIALIZED (
     SELECT overtaken_at FROM leasequeue_lakeconsumer WHERE name = %(name)s::text
 ), put AS (

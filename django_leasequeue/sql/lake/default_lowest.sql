@@ -1,5 +1,4 @@
 -- Purpose: the lowest transaction id among the events that fell into the default partition.
 -- Index: none: the default partition is empty, or small.
 -- Pages: whole tables: the default partition, which is empty or small.
--- Returns: txid (null: no events).
 SELECT min(txid) FROM leasequeue_leaseevent_default

@@ -1,5 +1,3 @@
 -- Purpose: numbers for made-up jobs, so that no real job ever has one of them.
 -- Parameters: size.
--- Pages: none: a sequence.
--- Returns: the numbers.
 SELECT ARRAY(SELECT nextval('leasequeue_job_seq_seq') FROM generate_series(1, %(size)s::int))

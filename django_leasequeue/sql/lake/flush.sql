@@ -1,6 +1,3 @@
 -- Purpose: write the WAL to disk up to now. A transaction that has a number and nothing else does not wait for the
 --   disk, so this one writes a message without a reader.
--- Parameters: none. In a transaction of its own.
--- Pages: none.
--- Returns: one row.
 SELECT set_config('synchronous_commit', 'local', true), pg_logical_emit_message(true, 'leasequeue', '')

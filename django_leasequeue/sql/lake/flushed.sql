@@ -1,5 +1,3 @@
 -- Purpose: whether the WAL is on disk up to a position.
 -- Parameters: place.
--- Pages: none.
--- Returns: true or false.
 SELECT pg_current_wal_flush_lsn() >= %(place)s::pg_lsn

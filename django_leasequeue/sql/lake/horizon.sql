@@ -2,7 +2,6 @@
 --   another). What is read must be on disk: a transaction that did not wait for it can be lost by a crash, and its
 --   number is given out again. The place in the WAL is taken after the snapshot, so that all that ended before the
 --   snapshot lies before it.
--- Pages: none: catalogs.
 -- Returns: the number below which every transaction has ended; the system's identifier; its timeline and epoch (on a
 --   standby as far as its files tell); the place up to which the WAL has to be flushed (null: it is; so on a standby,
 --   which gets nothing else).

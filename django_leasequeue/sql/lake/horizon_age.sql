@@ -1,7 +1,5 @@
 -- Purpose: the horizon of the lease log, and the age of the oldest transaction that holds it back.
 -- Index: none: the list of sessions. Sessions of other roles are seen by members of pg_read_all_stats.
--- Pages: none: catalogs.
--- Returns: horizon, age in seconds, application of the oldest.
 SELECT {horizon()},
     COALESCE(extract(epoch FROM clock_timestamp() - a.xact_start), 0)::float8, COALESCE(a.application_name, '')
 FROM (VALUES (1)) AS one(n) LEFT JOIN (

@@ -1,7 +1,5 @@
 -- Purpose: the tables that hold the rows of a relation (partitions, or the table itself), their pages and rows a page.
 -- Parameters: relation (name).
--- Index: the system catalogs.
--- Pages: none: catalogs.
 -- Returns: schema, table, pages, rows per page (null where not counted), numbers from and to (exclusive; null: any), in
 --   order of their numbers, the default partition last.
 SELECT n.nspname, c.relname, (pg_relation_size(c.oid) / current_setting('block_size')::bigint)::bigint,

@@ -1,5 +1,3 @@
 -- Purpose: serialize runs of a lake's pipeline: the lock of the lake or of its consumer, until the session ends.
 -- Parameters: name (of the consumer, or of the lake).
--- Pages: none: a lock.
--- Returns: whether it was free.
 SELECT pg_try_advisory_lock({lock.lakes}, hashtext(%(name)s::text))

@@ -2,6 +2,5 @@
 -- Parameters: low, high (exclusive).
 -- Index: none: reads the range's partition.
 -- Pages: whole tables: the partition that is asked for.
--- Returns: txid (null: no events), the horizon.
 SELECT min(txid), {horizon()}
 FROM leasequeue_leaseevent WHERE id >= %(low)s::bigint AND id < %(high)s::bigint

@@ -2,7 +2,6 @@
 -- Parameters: parts, project.
 -- Index: leasequeue_lakestage_part, leasequeue_queue_name.
 -- Pages: 410
--- Returns: name.
 SELECT DISTINCT s.queue FROM leasequeue_lakestage s
 WHERE s.part = ANY (%(parts)s::uuid[]) AND NOT EXISTS (
     SELECT FROM leasequeue_queue q WHERE q.project = %(project)s::text AND q.name = s.queue)

@@ -2,6 +2,5 @@
 -- Parameters: write_id, batch.
 -- Index: leasequeue_lakewrite_once.
 -- Pages: 30
--- Returns: true or false.
 SELECT EXISTS (
     SELECT FROM leasequeue_lakewrite WHERE write_id = %(write_id)s::text AND batch = %(batch)s::bigint)

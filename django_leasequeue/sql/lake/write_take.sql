@@ -2,7 +2,6 @@
 -- Parameters: write_id, batch, staged.
 -- Index: leasequeue_lakewrite_once.
 -- Pages: 40
--- Returns: one row if it was free.
 INSERT INTO leasequeue_lakewrite (write_id, batch, committed_at, staged, enqueued)
 VALUES (%(write_id)s::text, %(batch)s::bigint, clock_timestamp(), %(staged)s::bigint, 0)
 ON CONFLICT (write_id, batch) DO NOTHING

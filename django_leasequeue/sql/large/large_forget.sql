@@ -2,5 +2,4 @@
 -- Parameters: ids.
 -- Index: leasequeue_largeobject_pkey.
 -- Pages: 20 + 6 a row
--- Returns: the ids that went.
 DELETE FROM leasequeue_largeobject WHERE id = ANY (%(ids)s::bigint[]) AND seq + 0 = 0 RETURNING id

@@ -1,9 +1,7 @@
--- Purpose: mark objects of deleted jobs for removal, in a part of the table. What is locked is left
---   for the next time.
+-- Purpose: mark objects of deleted jobs for removal, in a part of the table. What is locked is left for the next time.
 -- Parameters: after (the last id of the part before), size (of the part).
 -- Index: leasequeue_largeobject_pkey, leasequeue_job_pkey.
 -- Pages: 20 + 14 a row
--- Returns: how many were looked at, the last of them (null: none).
 WITH page AS MATERIALIZED (
     SELECT id, seq FROM leasequeue_largeobject WHERE id > %(after)s::bigint ORDER BY id LIMIT %(size)s::int
 ), there AS MATERIALIZED (

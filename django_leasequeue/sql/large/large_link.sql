@@ -3,7 +3,6 @@
 -- Parameters: arrays of equal length: ids, seqs.
 -- Index: leasequeue_largeobject_pkey.
 -- Pages: 20 + 16 a row
--- Returns: the ids that were given.
 UPDATE leasequeue_largeobject SET
     seq = (ARRAY(SELECT i.seq FROM unnest(%(ids)s::bigint[], %(seqs)s::bigint[]) AS i(id, seq) ORDER BY i.id))[
         width_bucket(id, ARRAY(SELECT i.id FROM unnest(%(ids)s::bigint[]) AS i(id) ORDER BY i.id))]

@@ -3,7 +3,6 @@
 -- Parameters: grace (seconds), after (the last id of the part before), size, now.
 -- Index: leasequeue_largeobject_seq, leasequeue_largeobject_pkey.
 -- Pages: 40 + 32 a row
--- Returns: id, storage and name of what is to be removed.
 WITH cutoff AS MATERIALIZED (SELECT {now()} - %(grace)s::float8 * interval '1 second' AS since), old AS MATERIALIZED (
     SELECT o.id FROM (
         SELECT id, created_at FROM leasequeue_largeobject WHERE seq IS NULL ORDER BY seq, id + 0 LIMIT %(size)s::int

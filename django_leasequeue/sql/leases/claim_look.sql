@@ -9,13 +9,8 @@
 --   order their one row (EXISTS would drop the order): else a planner who expects many such rows reads the table from
 --   its beginning.
 -- Pages: 680
--- Returns: for each queue that is there, in order: id, name, type, whether it is claimable, due (0 unless it is, 1
---   expired leases, 2 due delayed jobs, 4 expired messages or dead letters, 8 turns of limits and workflows), whether
---   jobs came back to an old place, whether there are fresh ones, its ranks in order, the lowest position worth reading
---   of each, what may become the caller's own floor of each; oldest running transaction, mark (as in floor.sql; null
---   when a floor would rise by less than 100 positions, or in a transaction that had an id before), head for the next
---   call, pid, started, the jobs that may be leased beside those that are (null: no limit), seconds until its first
---   turn (below 0: it is due), whether claim_note.sql has a note to take.
+-- Returns: a QueueLook of each queue that is there, in order. Nothing is due where none may be claimed; mark is null
+--   when a floor would rise by less than 100 positions, or in a transaction that had an id before.
 WITH clock AS MATERIALIZED (
     SELECT {now()} AS now, pg_snapshot_xmin(pg_current_snapshot())::text::bigint AS xmin,
         pg_current_xact_id_if_assigned() IS NULL AS marks,

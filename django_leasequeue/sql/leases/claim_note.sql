@@ -3,7 +3,6 @@
 -- Parameters: queues (ids); now, autocommit.
 -- Index: leasequeue_queue_pkey, leasequeue_floor_place.
 -- Pages: 20 + 20 a row
--- Returns: the queues that were noted.
 WITH clock AS MATERIALIZED (
     SELECT {now()} AS now, (extract(epoch FROM {now()}) * 1000000)::bigint AS us,
         CASE WHEN %(autocommit)s::bool THEN set_config('synchronous_commit', 'off', true) END

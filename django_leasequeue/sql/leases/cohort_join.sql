@@ -2,7 +2,6 @@
 -- Parameters: queue (id), jitter_ms; arrays, one entry a claimer: nodes, sizes, leases, connections; now.
 -- Index: leasequeue_waiter_open.
 -- Pages: 50
--- Returns: ids in order, milliseconds until the window closes.
 WITH clock AS MATERIALIZED (SELECT {now()} AS now), opened AS MATERIALIZED (
     SELECT LEAST(clock.now + %(jitter_ms)s::int * interval '1 ms', (
             SELECT min(x.closes_at) FROM leasequeue_claimwaiter x

@@ -1,5 +1,4 @@
 -- Purpose: serialize deals to a queue's cohort, until the transaction ends.
 -- Parameters: queue (id).
--- Index: none, memory only.
 -- Pages: 20
 SELECT pg_advisory_xact_lock({lock.cohorts}, %(queue)s::int)::text

@@ -3,7 +3,6 @@
 -- Parameters: queue (id), size (claimers at most), now.
 -- Index: leasequeue_waiter_open, leasequeue_claimwaiter_pkey.
 -- Pages: 30
--- Returns: id, node, size, lease_ms, connection.
 WITH clock AS MATERIALIZED (SELECT {now()} AS now), removed AS (
     DELETE FROM leasequeue_claimwaiter WHERE id = ANY (ARRAY(
         SELECT x.id FROM leasequeue_claimwaiter x WHERE x.closes_at < (SELECT now FROM clock) - interval '1 minute'

@@ -3,7 +3,6 @@
 -- Parameters: queues (ids), size (rows per queue and place), now.
 -- Index: leasequeue_ready_expires, leasequeue_delayed_expires, leasequeue_dead_expires, leasequeue_record_expires.
 -- Pages: 20 + 4 a row
--- Returns: queue id, whether they are dead letters, array of seqs.
 WITH clock AS MATERIALIZED (SELECT {now()} AS now)
 SELECT q.id, x.dead, array_agg(x.seq)
 FROM unnest(%(queues)s::bigint[]) AS q(id) CROSS JOIN LATERAL (

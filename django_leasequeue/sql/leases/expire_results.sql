@@ -4,7 +4,6 @@
 -- Index: leasequeue_result_expires, leasequeue_jobresult_pkey, leasequeue_job_pkey, leasequeue_attempt_job,
 --   leasequeue_floor_place.
 -- Pages: 20 + 10 a row
--- Returns: the seqs that went.
 WITH clock AS MATERIALIZED (SELECT {now()} AS now), due AS MATERIALIZED (
     SELECT seq FROM leasequeue_jobresult WHERE expires_at <= (SELECT now FROM clock)
     ORDER BY expires_at LIMIT %(size)s::int FOR UPDATE SKIP LOCKED

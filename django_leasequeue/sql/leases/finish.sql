@@ -9,7 +9,6 @@
 -- Index: leasequeue_claim_pkey, leasequeue_job_pkey (of jobs with something unusual, and of those that go),
 --   leasequeue_attempt_job, leasequeue_deadletter_pkey, leasequeue_floor_place.
 -- Pages: 190 + 10 a row
--- Returns: the seqs that were ended.
 WITH clock AS MATERIALIZED (SELECT {now()} AS now), claims AS MATERIALIZED (
     SELECT c.token, c.part, c.queue_id, c.created_at, c.deadline, c.connection, c.flags, c.name, c.seqs, c.deliveries,
         q.result_ttl_ms, q.durability

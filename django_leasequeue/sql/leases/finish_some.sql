@@ -1,5 +1,4 @@
--- Purpose: complete jobs of claims without unusual flags: finish.sql for the common
---   case.
+-- Purpose: complete jobs of claims without unusual flags: finish.sql for the common case.
 -- Parameters: project, queue (null: any), node, tokens (each once); arrays of equal length or empty: seqs, claims
 --   (their tokens), results, rans (ms); now, autocommit, alone.
 -- Index: leasequeue_claim_pkey, leasequeue_queue_pkey, leasequeue_floor_place; inserts.

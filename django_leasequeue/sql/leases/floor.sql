@@ -14,8 +14,7 @@
 -- Index: leasequeue_rank_place, leasequeue_floor_place, leasequeue_ready_pkey, leasequeue_delayed_due,
 --   leasequeue_claim_deadline, each from the floor on.
 -- Pages: 60 + 7 a row
--- Returns: queue id, kind, rank, the floor now, lowest live value, mark (null in a transaction that had an id before),
---   oldest running transaction, head for the next call, pid, started.
+-- Returns: the fields of Floor; mark is null in a transaction that had an id before.
 WITH clock AS MATERIALIZED (
     SELECT {now()} AS now, (extract(epoch FROM {now()} - interval '5 seconds') * 1000000)::bigint AS limit,
         pg_snapshot_xmin(pg_current_snapshot())::text::bigint AS xmin,
@@ -32,14 +31,12 @@ WITH clock AS MATERIALIZED (
     WHERE q.type = 'queue' AND (%(queues)s::bigint[] IS NULL OR q.id = ANY (%(queues)s::bigint[]))
 ), floors AS MATERIALIZED (
     SELECT places.*, COALESCE(v.value, 0) AS made, CASE WHEN places.kind = {floor.READY}
-        OR v.value <= clock.limit THEN COALESCE(v.value, 0) ELSE 0 END AS value,
-        v.made_at, a.low AS proposed, a.mark
+        OR v.value <= clock.limit THEN COALESCE(v.value, 0) ELSE 0 END AS value, v.made_at, a.low AS proposed, a.mark
     FROM clock CROSS JOIN places LEFT JOIN LATERAL (SELECT f.value, f.made_at FROM leasequeue_queuefloor f
         WHERE f.queue_id = places.queue_id AND f.kind = places.kind
         AND f.rank = places.rank ORDER BY f.value DESC LIMIT 1) v ON true
     LEFT JOIN ROWS FROM (unnest(%(ids)s::bigint[]), unnest(%(kinds)s::int[]), unnest(%(ranks)s::int[]),
-        unnest(%(lows)s::bigint[]),
-        unnest(%(marks)s::bigint[])) AS a(queue_id, kind, rank, low, mark)
+        unnest(%(lows)s::bigint[]), unnest(%(marks)s::bigint[])) AS a(queue_id, kind, rank, low, mark)
         ON a.queue_id = places.queue_id AND a.kind = places.kind AND a.rank = places.rank AND clock.known IS NOT NULL
             AND (places.kind = {floor.READY} OR a.low <= clock.limit)
 ), seen AS MATERIALIZED (

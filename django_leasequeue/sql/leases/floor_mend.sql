@@ -5,7 +5,6 @@
 --   leasequeue_claim_deadline from their beginning: one entry a floor, and what a held snapshot keeps of dead entries
 --   below it.
 -- Pages: 60 + 10 a row
--- Returns: of each floor that was lowered: queue id, queue, project, kind, rank, where it stood, lowest live value.
 WITH floors AS MATERIALIZED (
     SELECT f.queue_id, f.kind, f.rank, max(f.value) AS value FROM leasequeue_queuefloor f
     WHERE f.kind IN ({floor.READY}, {floor.DELAYED}, {floor.CLAIM})

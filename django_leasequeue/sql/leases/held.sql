@@ -2,7 +2,6 @@
 -- Parameters: project, queue (null: any), node, seqs.
 -- Index: leasequeue_claim_node: the live claims of the node.
 -- Pages: 60 + 0.1 a row
--- Returns: seq, token.
 SELECT u.seq, c.token
 FROM leasequeue_claim c
 CROSS JOIN LATERAL (SELECT * FROM leasequeue_queue q WHERE q.id = c.queue_id OFFSET 0) q

@@ -1,4 +1,3 @@
 -- Purpose: notify workers that leases of these queues were taken, so that they check their held jobs at once.
 -- Parameters: queues (ids).
--- Pages: none: notifications.
 SELECT pg_notify({channel.jobs}, 'l' || u.id)::text FROM unnest(%(queues)s::bigint[]) AS u(id)

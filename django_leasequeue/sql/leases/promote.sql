@@ -5,7 +5,6 @@
 -- Index: leasequeue_delayed_due from the floor on, leasequeue_delayed_pkey; leasequeue_job_pkey where jobs go to the
 --   back.
 -- Pages: 40 + 20 a row
--- Returns: seq, queue id, waking.
 WITH clock AS MATERIALIZED (SELECT {now()} AS now, pg_current_xact_id() AS xid), queues AS MATERIALIZED (
     SELECT q.id, q.requeue, q.leases_durable,
         CASE WHEN %(autocommit)s::bool AND q.requeue = 'back' THEN pg_try_advisory_xact_lock({lock.due}, q.id::int)

@@ -103,8 +103,7 @@ WITH clock AS MATERIALIZED (SELECT {now()} AS now, {txid()} AS txid), claims AS 
     FROM returned WHERE state = {DELAYED}
 ), last AS MATERIALIZED (
     SELECT returned.seq, COALESCE(returned.error_type, a.error_type, 'MAX_ATTEMPTS') AS error_type,
-        COALESCE(returned.error, a.message) AS error,
-        COALESCE(returned.fingerprint, a.fingerprint, '') AS fingerprint
+        COALESCE(returned.error, a.message) AS error, COALESCE(returned.fingerprint, a.fingerprint, '') AS fingerprint
     FROM returned LEFT JOIN LATERAL (SELECT * FROM leasequeue_attempt a
         WHERE a.seq = returned.seq ORDER BY a.id + 0 DESC LIMIT 1) a ON true
     WHERE returned.state = {DEAD}

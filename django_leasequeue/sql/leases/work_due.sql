@@ -1,9 +1,7 @@
--- Purpose: when a queue has its next job without a notification: a delayed job that is due, a lease that
---   expires.
+-- Purpose: when a queue has its next job without a notification: a delayed job that is due, a lease that expires.
 -- Parameters: queue (id), now.
 -- Index: leasequeue_delayed_due and leasequeue_claim_deadline, each from its floor on.
 -- Pages: 40
--- Returns: seconds from now, or null.
 WITH floors AS MATERIALIZED (
     SELECT k.kind, {since(%(queue)s::bigint, k.kind)} AS since
     FROM (VALUES ({floor.DELAYED}), ({floor.CLAIM})) AS k(kind)

@@ -1,13 +1,11 @@
 -- Purpose: the lag of the registered consumers of the lease log.
 -- Parameters: size (consumers: the first by name), now.
 -- Index: the unique index on name; leasequeue_event_txid (BRIN) of each partition, up to the first 100 rows that a
---   consumer has not read. (Run it under upkeep/plans: BRIN needs bitmaps.)
+--   consumer has not read.
 -- Pages: 40 + 40 a row
--- Settings: as upkeep/plans.sql set the planner: BRIN needs bitmaps.
--- Returns: name, transactions (of the whole cluster, since its epoch began) that have ended since what it has read,
---   seconds since the oldest of the first 100 rows of the log that it has not read (nearly the oldest of all: rows lie
---   nearly in the order of events; 0: it has read all), whether retention waits for it no longer.
-{keeps_host_settings()}
+-- Returns: seconds are those since the oldest of the first 100 rows of the log that it has not read (nearly the oldest
+--   of all: rows lie nearly in the order of events; 0: it has read all).
+{keeps_host_settings(upkeep/plans.sql has set the planner: BRIN needs bitmaps)}
 WITH clock AS MATERIALIZED (
     SELECT {now()} AS now, {horizon()} AS horizon
 ), consumers AS MATERIALIZED (

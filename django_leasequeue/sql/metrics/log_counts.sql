@@ -4,14 +4,12 @@
 --   left out until an epoch begins.
 -- Parameters: since, snapshot (the hour and the picture of the last count; null: none), bounds (int[]: the upper ends
 --   of the histograms, ms, plus one), now.
--- Index: leasequeue_event_occurred and leasequeue_event_txid (BRIN) of each partition. (Run it under upkeep/plans: BRIN
---   needs bitmaps.)
+-- Index: leasequeue_event_occurred and leasequeue_event_txid (BRIN) of each partition.
 -- Pages: 20 + 0.6 a row
--- Settings: as upkeep/plans.sql set the planner: BRIN needs bitmaps.
 -- Returns: the hour and the picture on every row, whether the last count goes on (else it begins anew); then queue id,
 --   what (an event, 'wait', 'run', or null: nothing happened), place in the histogram, how often, milliseconds
 --   together.
-{keeps_host_settings()}
+{keeps_host_settings(upkeep/plans.sql has set the planner: BRIN needs bitmaps)}
 WITH picture AS MATERIALIZED (
     SELECT date_trunc('hour', {now()}, 'UTC') AS since, pg_current_snapshot() AS snapshot,
         leasequeue_epoch() << {TXID_BITS} AS epoch, split_part(%(snapshot)s::text, ' ', 2) AS last

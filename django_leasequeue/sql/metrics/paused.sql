@@ -2,7 +2,6 @@
 -- Parameters: size (of the jobs that are counted at most).
 -- Index: leasequeue_delayed_put_off, leasequeue_job_pkey, leasequeue_queue_pkey, leasequeue_pausedtask_name.
 -- Pages: 40 + 20 a row
--- Returns: project, tasks, jobs.
 SELECT p.project, count(*)::int AS tasks, COALESCE(sum(held.jobs), 0)::int AS jobs
 FROM leasequeue_pausedtask p LEFT JOIN (
     SELECT q.project, j.name, count(*) AS jobs

@@ -3,18 +3,11 @@
 -- Index: leasequeue_rank_place, leasequeue_floor_place, leasequeue_ready_pkey and leasequeue_claim_deadline from the
 --   floor on: one entry a rank and lane.
 -- Pages: 20 + 30 a row
--- Returns: queue id, seconds since the first of the ready jobs (of each rank and lane the next one) became ready,
---   seconds since the first lease that is over ended, seconds since the floors that rise with the time were raised last
---   (nulls where there is none), floors that stood too high and were lowered.
+-- Returns: seconds, or nulls: of ready jobs only the next one of each rank and lane is looked at.
 WITH clock AS MATERIALIZED (SELECT {now()} AS now), queues AS MATERIALIZED (
     SELECT q.id, q.floors_mended, {since(q.id, {floor.CLAIM})} AS since
     FROM leasequeue_queue q WHERE q.id = ANY (%(queues)s::bigint[])
-), lanes AS MATERIALIZED (
-    SELECT queues.id, k.rank, l.lane, CASE WHEN l.lane = {AGAIN} THEN 0
-        ELSE {floor(queues.id, {floor.READY}, k.rank)} END AS low
-    FROM queues CROSS JOIN LATERAL (SELECT DISTINCT k.rank FROM leasequeue_queuerank k WHERE k.queue_id = queues.id) k,
-        (VALUES ({AGAIN}), ({FRESH})) AS l(lane)
-)
+), {lanes(queues)}
 SELECT queues.id, GREATEST(extract(epoch FROM clock.now - r.at), 0)::float8 AS ready,
     extract(epoch FROM clock.now - c.at)::float8 AS overdue,
     GREATEST(extract(epoch FROM clock.now - m.at), 0)::float8 AS floor, queues.floors_mended AS mended

@@ -3,7 +3,6 @@
 -- Index: leasequeue_queue_pkey; leasequeue_stat_sample, compared and ordered by both its columns, as no other index
 --   can.
 -- Pages: 20 + 5 a row
--- Returns: queues, ready, delayed, leased, dead, records, dead_lettered.
 SELECT count(*) AS queues, COALESCE(sum(s.ready), 0)::bigint AS ready, COALESCE(sum(s.delayed), 0)::bigint AS delayed,
     COALESCE(sum(s.leased), 0)::bigint AS in_flight, COALESCE(sum(s.dead), 0)::bigint AS dead,
     COALESCE(sum(s.records), 0)::bigint AS records, COALESCE(sum(q.dead_lettered), 0)::bigint AS dead_lettered

@@ -2,7 +2,6 @@
 -- Parameters: size (of each kind that are counted at most), now.
 -- Index: leasequeue_jobstep_asleep, leasequeue_jobstep_event, leasequeue_delayed_pkey, leasequeue_queue_pkey.
 -- Pages: 100 + 8 a row
--- Returns: project, kind (sleep, event), how many, seconds of the oldest.
 SELECT q.project, g.kind, sum(g.jobs)::int AS jobs, EXTRACT(epoch FROM {now()} - min(g.since))::float8 AS oldest
 FROM (
     SELECT k.kind, suspended.queue_id, count(*) AS jobs, min(suspended.done_at) AS since

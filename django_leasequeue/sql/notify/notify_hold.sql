@@ -3,6 +3,4 @@
 --   notify_release gives them back.
 -- Index: none, memory only. Never waits: a producer's test of a lock is one expression long, so that the next try gets
 --   it.
--- Pages: none: locks.
--- Returns: the ids of the queues whose locks are held now.
 SELECT u.id FROM unnest(%(queues)s::bigint[]) AS u(id) WHERE pg_try_advisory_lock_shared(%(lock)s::int, u.id::int)

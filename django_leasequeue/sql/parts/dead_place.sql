@@ -1,6 +1,6 @@
 -- dead_place(queue, seq, here, position): where a dead letter d of the job j stands: in place (dead), a record or ready
 -- in another topic. One that is locked is nowhere.
-CROSS JOIN LATERAL (
+LATERAL (
     SELECT * FROM (SELECT l.ctid AS place, {DEAD} AS state FROM leasequeue_deadletter l
         WHERE d.in_place AND l.seq = {seq} AND {here} FOR UPDATE SKIP LOCKED) a
     UNION ALL

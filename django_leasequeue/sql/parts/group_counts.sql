@@ -1,4 +1,5 @@
--- group_counts(letters): how many of these dead letters d each of some groups has, until the cap is passed.
+-- group_counts(letters): how many of these dead letters d each of some groups has, until the cap is passed: then the
+-- last count is too low, and the groups behind it are missing.
 WITH RECURSIVE counting AS (
     SELECT 0 AS n, 0::bigint AS counted, %(cap)s::bigint AS rest
     UNION ALL

@@ -1,2 +1,1 @@
--- keeps_host_settings(): the statement runs with the planner as a host has set it; others get settings of ours. Stands
--- in front of it.
+-- keeps_host_settings(why): in front of a statement that runs with the planner as a host has set it; others get ours.

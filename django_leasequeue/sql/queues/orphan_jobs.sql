@@ -3,7 +3,6 @@
 -- Parameters: queue (its id), after (number, exclusive), size (jobs that are looked at).
 -- Index: leasequeue_job_pkey, leasequeue_jobresult_pkey, leasequeue_attempt_job.
 -- Pages: 20 + 4 a row
--- Returns: the last number that was looked at (null: none is left), how many jobs went.
 WITH looked AS MATERIALIZED (
     SELECT seq, queue_id FROM leasequeue_job WHERE seq > %(after)s::bigint ORDER BY seq LIMIT %(size)s::int
 ), gone AS MATERIALIZED (

@@ -4,7 +4,6 @@
 -- Index: leasequeue_queue_pkey; of each place the one that begins with the queue: one entry for each gap between two
 --   queues.
 -- Pages: 80
--- Returns: queue id, at most one for each gap and place.
 WITH gaps AS MATERIALIZED (
     SELECT ids.low, COALESCE(ids.high, 9223372036854775807) AS high FROM (
         SELECT 0::bigint AS low, (SELECT min(id) FROM leasequeue_queue) AS high

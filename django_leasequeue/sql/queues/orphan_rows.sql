@@ -1,7 +1,6 @@
 -- Purpose: remove floors, ranks, states, samples and keys of writes of deleted queues.
 -- Index: these tables as a whole, against leasequeue_queue_pkey: run by the janitor, seldom.
 -- Pages: whole tables, small ones, once in a while.
--- Returns: how many rows went.
 WITH gone AS MATERIALIZED (
     SELECT kept.queue_id FROM (
         SELECT queue_id FROM leasequeue_queuefloor UNION SELECT queue_id FROM leasequeue_queuerank

@@ -5,7 +5,6 @@
 -- Index: of each place the one that begins with the queue; leasequeue_job_pkey, leasequeue_attempt_job,
 --   leasequeue_queue_pkey, leasequeue_member_pkey, leasequeue_flowturn_due.
 -- Pages: 20 + 0.2 a row
--- Returns: how many jobs went; waiting callers are notified.
 WITH clock AS MATERIALIZED (SELECT {now()} AS now, {txid()} AS txid), ready_rows AS MATERIALIZED (
     SELECT ctid AS place, seq, deliveries FROM leasequeue_ready WHERE queue_id = %(queue)s LIMIT %(size)s::int
         FOR UPDATE SKIP LOCKED

@@ -6,21 +6,12 @@
 --   leasequeue_dead_died, leasequeue_record_pkey, leasequeue_claim_deadline (newest first, down to the floor),
 --   leasequeue_job_pkey (the heads), leasequeue_stat_sample.
 -- Pages: 40 + 0.2 a row
--- Returns: queue id, project, name, type, paused_at, dead_lettered; ready, expired ones among them (by message TTL),
---   delayed, due ones among them, waiting ones among them (limits and workflows hold them), leased, over ones among
---   them (past the deadline), claims that were read, dead in place, dead dead letters that were read, records, oldest
---   ready, when jobs were asked for last; then the newest sample: when, ready, delayed, leased, dead, records, or
---   nulls. Each count is at most cap + 1, but all jobs of a claim count.
+-- Returns: counts of at most cap + 1, but all jobs of a claim count; then the newest sample, or nulls.
 WITH clock AS MATERIALIZED (SELECT {now()} AS now), queues AS MATERIALIZED (
     SELECT * FROM leasequeue_queue WHERE project = %(project)s AND name = ANY (%(names)s::text[])
     UNION ALL
     SELECT * FROM leasequeue_queue WHERE id = ANY (%(ids)s::bigint[])
-), lanes AS MATERIALIZED (
-    SELECT queues.id, k.rank, l.lane, CASE WHEN l.lane = {AGAIN} THEN 0
-        ELSE {floor(queues.id, {floor.READY}, k.rank)} END AS low
-    FROM queues CROSS JOIN LATERAL (SELECT DISTINCT k.rank FROM leasequeue_queuerank k WHERE k.queue_id = queues.id) k,
-        (VALUES ({AGAIN}), ({FRESH})) AS l(lane)
-), floors AS MATERIALIZED (
+), {lanes(queues)}, floors AS MATERIALIZED (
     SELECT queues.id, k.kind, {since(queues.id, k.kind)} AS since
     FROM queues, (VALUES ({floor.DELAYED}), ({floor.CLAIM})) AS k(kind)
 )

@@ -3,7 +3,6 @@
 -- Parameters: project, name.
 -- Index: leasequeue_queue_name, leasequeue_floor_place, leasequeue_rank_place, leasequeue_stat_sample.
 -- Pages: 100
--- Returns: the id of the queue; telling. Nothing if there is none.
 WITH gone AS (
     DELETE FROM leasequeue_queue WHERE project = %(project)s AND name = %(name)s RETURNING id
 ), floors AS (

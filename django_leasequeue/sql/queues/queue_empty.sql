@@ -3,7 +3,6 @@
 -- Index: leasequeue_queue_name; of each place the one that begins with the queue: one entry each. (Counted, because
 --   EXISTS drops the order that keeps a planner from reading a table from its beginning.)
 -- Pages: 50
--- Returns: yes or no; nothing if there is no such queue.
 SELECT (SELECT count(*) FROM (SELECT FROM leasequeue_ready r
     WHERE r.queue_id = q.id ORDER BY r.rank, r.lane, r.position LIMIT 1) x)
     + (SELECT count(*) FROM (SELECT FROM leasequeue_delayed d WHERE d.queue_id = q.id ORDER BY d.available_at

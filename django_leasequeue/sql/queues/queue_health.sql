@@ -5,9 +5,7 @@
 --   of a queue), leasequeue_floor_place; pg_locks is in memory; of queues not known to hold tasks leasequeue_ready_pkey
 --   and leasequeue_job_pkey as worker_tasks.sql.
 -- Pages: 20 + 0.2 a row
--- Returns: queue id, workers that take it, sessions that wait for it, deadline and job of a lease that is over, claim
---   time, job and node of a lease that is old, when its floors were raised last if that is long ago: those of times
---   rise with the time; whether it holds tasks.
+-- Returns: of leases that are over or old one each; when its floors were raised last only if that is long ago.
 WITH clock AS MATERIALIZED (SELECT {now()} AS now), listeners AS MATERIALIZED (
     SELECT objid::bigint AS id, count(*) AS n FROM pg_locks
     WHERE locktype = 'advisory' AND classid = {lock.listeners}::oid AND objsubid = 2 AND granted

@@ -3,7 +3,6 @@
 --   any), type (null: any), size.
 -- Index: leasequeue_queue_name.
 -- Pages: 20 + 0.4 a row
--- Returns: id, name, type, metadata, paused_at.
 SELECT id, name, type, metadata::text AS metadata_json, paused_at FROM leasequeue_queue
 WHERE project = %(project)s AND name > %(after)s AND starts_with(name, %(prefix)s::text)
     AND (%(type)s::text IS NULL OR type = %(type)s::text)

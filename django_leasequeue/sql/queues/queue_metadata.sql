@@ -2,7 +2,6 @@
 -- Parameters: project, name, metadata (json object), now.
 -- Index: leasequeue_queue_name.
 -- Pages: 40
--- Returns: the queue's id; nothing if there is none.
 UPDATE leasequeue_queue SET metadata = %(metadata)s::jsonb, updated_at = {now()}
 WHERE project = %(project)s AND name = %(name)s
 RETURNING id

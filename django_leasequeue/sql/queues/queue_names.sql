@@ -1,6 +1,5 @@
--- Purpose: names of queues by number.
+-- Purpose: names of queues and of their dead-letter topics, by number.
 -- Parameters: queues (ids).
 -- Index: leasequeue_queue_pkey.
 -- Pages: 30
--- Returns: id, project, name.
-SELECT id, project, name FROM leasequeue_queue WHERE id = ANY (%(queues)s::bigint[])
+SELECT id, project, name, dead_letter FROM leasequeue_queue WHERE id = ANY (%(queues)s::bigint[])

@@ -2,5 +2,4 @@
 -- Parameters: after (id, exclusive), size.
 -- Index: leasequeue_queue_pkey.
 -- Pages: 20 + 0.1 a row
--- Returns: queue id.
 SELECT id FROM leasequeue_queue WHERE id > %(after)s::bigint ORDER BY id LIMIT %(size)s::int

@@ -2,7 +2,6 @@
 -- Parameters: project, name, paused, now.
 -- Index: leasequeue_queue_name.
 -- Pages: 40
--- Returns: the queue's id; nothing if there is none.
 UPDATE leasequeue_queue q
 SET paused_at = CASE WHEN %(paused)s::bool
     THEN COALESCE(q.paused_at, %(now)s::timestamptz, clock_timestamp()) END

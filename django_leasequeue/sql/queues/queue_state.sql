@@ -4,8 +4,7 @@
 -- Index: leasequeue_rank_place, leasequeue_ready_pkey (the fresh lane) and leasequeue_claim_deadline from the floor on,
 --   leasequeue_job_pkey.
 -- Pages: 20 + 6 a row
--- Returns: first a row of version and time; then state, seq, key, name, created_at, deliveries, node, claim, deadline,
---   and when the lease was taken or renewed last. version: a million for each transaction that has ended (the highest
+-- Returns: first a row of version and time. The version: a million for each transaction that has ended (the highest
 --   number alone stays when an older transaction ends after a newer one), and what the caller's own open transaction
 --   has changed of jobs and their places.
 WITH clock AS MATERIALIZED (SELECT {now()} AS now), snapshot AS MATERIALIZED (

@@ -3,9 +3,7 @@
 -- Parameters: looking (those that have only read queues, jobs or keys count as well: an enqueue may begin so), pause
 --   (seconds to wait before).
 -- Index: none, memory only. Members of pg_read_all_stats see age and application of other roles' sessions.
--- Pages: none: catalogs and locks.
--- Returns: virtual transaction; process id (null: it is prepared); application, or the name of a prepared transaction;
---   age in seconds (null: not visible). This session's is not among them.
+-- Returns: seconds are null where they are not visible. This session's transaction is not among them.
 WITH waited AS MATERIALIZED (SELECT pg_sleep(%(pause)s::float8))
 SELECT DISTINCT l.virtualtransaction AS transaction, l.pid, COALESCE(p.gid, a.application_name, '') AS name,
     extract(epoch FROM statement_timestamp() - COALESCE(p.prepared, a.xact_start))::float8 AS seconds

@@ -2,9 +2,7 @@
 -- Parameters: size, after (seconds until every process knows of a move), now.
 -- Index: leasequeue_route_pkey.
 -- Pages: 20 + 0.1 a row
--- Returns: project, name, alias for new jobs, alias that they went to before, whether jobs may be left there; when it
---   was moved, whether every process knows of it, the transactions that were open there by then and may still add jobs
---   (null: not looked).
+-- Returns: after the fields of a Move when it moved, whether every process knows of the move; writers are null until the source was looked at.
 SELECT project, name, alias, source, drained_at IS NULL AS draining, moved_at,
     moved_at < {now()} - %(after)s::float8 * interval '1 second', writers
 FROM leasequeue_route ORDER BY id LIMIT %(size)s::int

@@ -3,7 +3,6 @@
 -- Index: leasequeue_stat_sample: compared and ordered by both its columns, as no other index can. (By the time alone a
 --   planner would look for a queue without samples among those of all the others.)
 -- Pages: 140
--- Returns: the ids of the queues that got a sample.
 WITH clock AS MATERIALIZED (SELECT {now()} AS now)
 INSERT INTO leasequeue_queuestat (queue_id, sampled_at, ready, delayed, leased, dead, records, oldest_at)
 SELECT i.queue_id, clock.now, i.ready, i.delayed, i.leased, i.dead, i.records, i.oldest

@@ -4,7 +4,6 @@
 -- Parameters: pages, now.
 -- Index: none (samples of pages; the claims, a row for each claim call).
 -- Pages: whole tables of claims and queues; of the others the sample that is asked for.
--- Returns: queue id, whether the queue is there, ready, delayed, leased, dead, records.
 WITH clock AS MATERIALIZED (SELECT {now()} AS now), samples AS MATERIALIZED (
     SELECT r.kind, LEAST(100, 100.0 * %(pages)s::int * current_setting('block_size')::int
         / GREATEST(pg_relation_size(r.name::regclass), 1))::real AS percent

@@ -2,8 +2,6 @@
 -- Parameters: project (null: each project), after (project, exclusive; null: from the start), size.
 -- Index: leasequeue_queue_name, leasequeue_stat_sample.
 -- Pages: 20 + 0.9 a row
--- Returns: project, queues, ready, delayed, leased, dead, records, dead_lettered, the time of the newest sample that
---   was used (null: a queue has none yet).
 SELECT q.project, count(*) AS queues, COALESCE(sum(s.ready), 0)::bigint AS ready,
     COALESCE(sum(s.delayed), 0)::bigint AS delayed, COALESCE(sum(s.leased), 0)::bigint AS in_flight,
     COALESCE(sum(s.dead), 0)::bigint AS dead, COALESCE(sum(s.records), 0)::bigint AS records,

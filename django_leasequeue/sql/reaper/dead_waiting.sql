@@ -1,7 +1,6 @@
 -- Purpose: count the dead rows of the tables in which jobs wait for a slot or a time, as PostgreSQL's statistics have
 --   it.
 -- Parameters: large (rows).
--- Pages: none: catalogs and statistics in memory.
 -- Returns: how many; 0 also where this role may not vacuum, and where so many rows are there that it would take long.
 SELECT COALESCE(CASE WHEN sum(GREATEST(c.reltuples,
     0)) <= %(large)s::bigint THEN sum(pg_stat_get_dead_tuples(c.oid)) END, 0)::bigint

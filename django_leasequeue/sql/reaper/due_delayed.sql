@@ -3,7 +3,6 @@
 -- Index: leasequeue_floor_place; leasequeue_delayed_due from the floor on: one entry a queue. (The order keeps a
 --   planner who expects many from reading the table from its beginning.)
 -- Pages: 20 + 7 a row
--- Returns: queue id.
 WITH clock AS MATERIALIZED (SELECT {now()} AS now)
 SELECT q.id FROM leasequeue_queue q CROSS JOIN LATERAL (
     SELECT FROM leasequeue_delayed d

@@ -2,7 +2,6 @@
 -- Parameters: now.
 -- Index: leasequeue_floor_place; leasequeue_claim_deadline from the floor on: one entry a queue.
 -- Pages: 20 + 7 a row
--- Returns: queue id.
 WITH clock AS MATERIALIZED (SELECT {now()} AS now)
 SELECT q.id FROM leasequeue_queue q CROSS JOIN LATERAL (
     SELECT FROM leasequeue_claim c

@@ -2,7 +2,6 @@
 --   claimers take them.
 -- Index: leasequeue_flowturn_due: one entry a queue.
 -- Pages: 20 + 3 a row
--- Returns: queue id.
 SELECT q.id FROM leasequeue_queue q CROSS JOIN LATERAL (
     SELECT FROM leasequeue_flowturn f
     WHERE f.queue_id = q.id AND f.at = 'epoch' ORDER BY f.at LIMIT 1) x

@@ -3,7 +3,6 @@
 -- Parameters: lock_timeout (ms): a vacuum that is at the table does the same, and is not to be cancelled for this.
 -- Index: the BRIN indexes of each partition that this role owns.
 -- Pages: whole tables, the part of the log that is not summed up yet.
--- Returns: ranges that were summed up.
 WITH timeout AS MATERIALIZED (
     SELECT set_config('lock_timeout', (%(lock_timeout)s::int)::text || 'ms', true) AS set
 ), summaries AS MATERIALIZED (

@@ -3,7 +3,6 @@
 -- Parameters: size (rows of each).
 -- Index: the two tables as a whole, small while this runs; leasequeue_floor_place, leasequeue_rank_place.
 -- Pages: whole tables of floors and ranks, small while this runs.
--- Returns: how many floors went, how many ranks.
 WITH old_floors AS MATERIALIZED (
     SELECT f.ctid AS place FROM leasequeue_queuefloor f WHERE (f.value, f.id) < (
         SELECT h.value, h.id FROM leasequeue_queuefloor h

@@ -3,7 +3,6 @@
 -- Parameters: look (results of all queues that are read, of the highest numbers), now.
 -- Index: leasequeue_jobresult_pkey, leasequeue_queue_pkey, leasequeue_floor_place; inserts.
 -- Pages: 30 + 0.1 a row
--- Returns: the queues.
 INSERT INTO leasequeue_queuefloor (queue_id, kind, rank, value, made_at)
 SELECT h.queue_id, {floor.HEAD}, 0, h.seq, {now()} FROM (
     SELECT z.queue_id, max(z.seq) AS seq

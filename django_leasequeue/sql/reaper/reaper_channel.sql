@@ -1,4 +1,3 @@
 -- Purpose: the channel that a resigning leader notifies: one for each schema with our tables.
 -- Pages: 10
--- Returns: the channel's name.
 SELECT {channel.reaper}

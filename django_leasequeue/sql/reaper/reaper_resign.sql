@@ -2,7 +2,6 @@
 -- Parameters: term, holder.
 -- Index: leasequeue_reaperterm_pkey.
 -- Pages: 20
--- Returns: a row if the term was still this holder's.
 UPDATE leasequeue_reaperterm SET holder = '', beat_at = clock_timestamp(), duties = '[]'
 WHERE term = %(term)s::bigint AND holder = %(holder)s::text
 RETURNING pg_notify({channel.reaper}, '')::text

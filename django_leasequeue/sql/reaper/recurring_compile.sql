@@ -2,7 +2,6 @@
 -- Parameters: id, template (json text).
 -- Index: leasequeue_recurringtask_pkey.
 -- Pages: 30
--- Returns: the id; nothing if it is as it was.
 UPDATE leasequeue_recurringtask SET template = %(template)s::jsonb
 WHERE id = %(id)s::bigint AND template IS DISTINCT FROM %(template)s::jsonb
 RETURNING id

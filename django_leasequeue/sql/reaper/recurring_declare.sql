@@ -19,13 +19,11 @@ ON CONFLICT (service, name) DO UPDATE SET schedule = excluded.schedule, timezone
     args = excluded.args, kwargs = excluded.kwargs, backend = excluded.backend, queue_name = excluded.queue_name,
     priority = excluded.priority, grace = excluded.grace, until = excluded.until, times = excluded.times,
     phase = excluded.phase, jitter = excluded.jitter, expires = excluded.expires,
-    enabled = excluded.enabled AND NOT r.paused,
-    template = excluded.template, last_error = '', failed_at = NULL
+    enabled = excluded.enabled AND NOT r.paused, template = excluded.template, last_error = '', failed_at = NULL
 WHERE r.from_settings AND (r.schedule, r.timezone, r.task, r.args, r.kwargs, r.backend, r.queue_name, r.priority,
     r.grace, r.until, r.times, r.phase, r.jitter, r.expires, r.enabled, r.template)
     IS DISTINCT FROM (excluded.schedule, excluded.timezone, excluded.task, excluded.args, excluded.kwargs,
         excluded.backend,
         excluded.queue_name, excluded.priority, excluded.grace, excluded.until, excluded.times, excluded.phase,
-        excluded.jitter, excluded.expires,
-        excluded.enabled AND NOT r.paused, excluded.template)
+        excluded.jitter, excluded.expires, excluded.enabled AND NOT r.paused, excluded.template)
 RETURNING r.xmax = 0

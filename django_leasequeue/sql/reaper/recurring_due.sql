@@ -2,7 +2,6 @@
 -- Parameters: size, now.
 -- Index: leasequeue_recurring_next.
 -- Pages: 30 + 2 a row
--- Returns: as recurring_list.
 WITH clock AS MATERIALIZED (SELECT {now()} AS now), due AS (
     (SELECT id FROM leasequeue_recurringtask WHERE enabled AND ended_at IS NULL AND next_tick_at IS NULL
         LIMIT %(size)s::int)

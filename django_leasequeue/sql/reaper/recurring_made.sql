@@ -2,6 +2,5 @@
 -- Parameters: service, after (an id, exclusive), size.
 -- Index: leasequeue_recurringtask_pkey.
 -- Pages: 20 + 0.3 a row
--- Returns: id, task, args, kwargs (json texts), backend, queue_name, priority, expires.
 SELECT id, task, args::text, kwargs::text, backend, queue_name, priority, expires FROM leasequeue_recurringtask
 WHERE id > %(after)s::bigint AND NOT from_settings AND service = %(service)s::text ORDER BY id LIMIT %(size)s::int

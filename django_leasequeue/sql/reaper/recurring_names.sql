@@ -2,5 +2,4 @@
 -- Parameters: service.
 -- Index: leasequeue_recurring_name.
 -- Pages: 20 + 0.3 a row
--- Returns: name, from_settings, enabled.
 SELECT name, from_settings, enabled FROM leasequeue_recurringtask WHERE service = %(service)s::text

@@ -2,7 +2,6 @@
 -- Parameters: id, before (the next tick that was read, or null), next_tick_at (null: there is none); now.
 -- Index: leasequeue_recurringtask_pkey.
 -- Pages: 30
--- Returns: the id; nothing if it has changed.
 UPDATE leasequeue_recurringtask SET
     next_tick_at = CASE WHEN runs >= times THEN NULL ELSE %(next_tick_at)s::timestamptz END,
     ended_at = CASE WHEN runs >= times OR %(next_tick_at)s::timestamptz IS NULL THEN {now()} END

@@ -3,8 +3,7 @@
 -- Parameters: arrays of equal length ids, ticks.
 -- Index: leasequeue_recurringtask_pkey.
 -- Pages: 10 + 6 a row
--- Returns: id, task, args, kwargs (json texts), backend, queue_name, priority, expires, template (json text); none of
---   those whose tick is taken, or that ran as often as they may.
+-- Returns: none of those whose tick is taken, or that ran as often as they may.
 SELECT task.id, task.task, task.args::text AS args_json, task.kwargs::text AS kwargs_json, task.backend,
     task.queue_name, task.priority, task.expires, task.template::text AS job_json
 FROM ROWS FROM (unnest(%(ids)s::bigint[]), unnest(%(ticks)s::timestamptz[])) AS asked(id, tick)

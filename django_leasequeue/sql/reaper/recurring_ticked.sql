@@ -4,7 +4,6 @@
 --   they were enqueued); now.
 -- Index: leasequeue_recurringtask_pkey.
 -- Pages: 30 + 30 a row
--- Returns: their ids.
 UPDATE leasequeue_recurringtask r SET last_tick_at = i.tick, runs = r.runs + (%(error)s::text = '')::int,
     next_tick_at = CASE WHEN r.runs + (%(error)s::text = '')::int >= r.times THEN NULL ELSE i.next END,
     ended_at = CASE WHEN i.next IS NULL OR r.runs + (%(error)s::text = '')::int >= r.times THEN {now()} END,

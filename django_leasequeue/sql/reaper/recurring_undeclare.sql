@@ -2,7 +2,6 @@
 -- Parameters: service, names (declared now).
 -- Index: none (a small table).
 -- Pages: 20 + 0.3 a row
--- Returns: the names of those that were disabled.
 UPDATE leasequeue_recurringtask SET enabled = false
 WHERE service = %(service)s::text AND from_settings AND enabled AND name <> ALL (%(names)s::text[])
 RETURNING name

@@ -2,7 +2,6 @@
 -- Parameters: days, size, now.
 -- Index: leasequeue_stat_age, leasequeue_queuestat_pkey.
 -- Pages: 20 + 3 a row
--- Returns: the ids that went.
 DELETE FROM leasequeue_queuestat WHERE id = ANY (ARRAY(
     SELECT id FROM leasequeue_queuestat
     WHERE sampled_at < (SELECT {now()} - %(days)s::float8 * interval '1 day') ORDER BY sampled_at LIMIT %(size)s::int))

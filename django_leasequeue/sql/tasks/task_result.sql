@@ -5,9 +5,7 @@
 --   thinks the table empty reads one of them alone), leasequeue_record_pkey, leasequeue_attempt_job. What stands
 --   nowhere of these is leased: the claims of its queue are read, by leasequeue_claim_deadline from the floor on.
 -- Pages: 50
--- Returns: at most one row: state (job state, or ENDED + result state), queue (the one it was enqueued to), priority,
---   name, data, errors, result, node, deliveries, run_at, created_at, first_claimed_at, claimed_at, finished_at,
---   whether it is a dead letter, meta, max_deliveries (the job's own, null for its queue's).
+-- Returns: at most one row. The state is the job's, or ENDED + the result's; the queue the one that it was enqueued to.
 WITH known AS MATERIALIZED (
     SELECT j.*, p.state, p.deliveries, p.available_at, p.node, p.claimed_at, p.finished_at, p.result, q.name AS queue,
         q.priority_order
@@ -22,8 +20,7 @@ WITH known AS MATERIALIZED (
         UNION ALL
         -- What was cancelled in a workflow, with others before it, stands there until that is forgotten.
         SELECT CASE WHEN w.available_at < {CUT_OFF} THEN {DELAYED} ELSE {ENDED} + {result.CANCELLED} END,
-            w.deliveries, NULL, w.available_at, NULL, NULL,
-            NULL, NULL FROM leasequeue_delayed w WHERE w.seq = j.seq
+            w.deliveries, NULL, w.available_at, NULL, NULL, NULL, NULL FROM leasequeue_delayed w WHERE w.seq = j.seq
         UNION ALL
         SELECT {DEAD}, x.deliveries, x.expires_at, NULL, NULL, NULL, NULL, NULL
         FROM leasequeue_deadletter x WHERE x.seq = j.seq AND x.in_place

@@ -3,7 +3,6 @@
 -- Index: leasequeue_ready_pkey, the fresh lane from the floor on; leasequeue_delayed_due, leasequeue_dead_died,
 --   leasequeue_record_pkey, leasequeue_claim_deadline, leasequeue_job_pkey: as many entries as the topic has records.
 -- Pages: 20 + 0.1 a row
--- Returns: records, bytes.
 WITH live AS MATERIALIZED (
     {ready_of(OFFSET 0)}
     UNION ALL

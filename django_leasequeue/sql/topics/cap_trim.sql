@@ -4,7 +4,6 @@
 -- Index: leasequeue_ready_pkey, the fresh lane from the floor on; leasequeue_ready_moved, leasequeue_record_pkey,
 --   leasequeue_delayed_due, leasequeue_dead_died, leasequeue_claim_deadline, leasequeue_job_pkey.
 -- Pages: 20 + 0.3 a row
--- Returns: seq.
 WITH live AS MATERIALIZED (
     {ready_of(ORDER BY r.position LIMIT %(size)s::int)}
     UNION ALL

@@ -2,8 +2,7 @@
 -- Parameters: queue (id), claim (token), now.
 -- Index: leasequeue_claim_pkey, leasequeue_job_pkey.
 -- Pages: 20 + 4 a row
--- Returns: per job: node, ttl_ms, age of the claim in whole seconds, seq, created_at, expires_at, data, age of the job,
---   name (of a task); nothing if the claim is over.
+-- Returns: of each job the claim, then a Message without its claim and position; nothing if the claim is over.
 SELECT c.node, c.ttl_ms, GREATEST(0, extract(epoch FROM t.now - c.created_at))::bigint, j.seq, j.created_at,
     CASE WHEN j.expires_at IS NOT NULL THEN GREATEST(j.expires_at, c.deadline + c.grace_ms * interval '1 ms') END,
     j.data::text, GREATEST(0, extract(epoch FROM t.now - j.created_at))::bigint, j.name

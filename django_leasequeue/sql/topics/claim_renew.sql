@@ -3,7 +3,6 @@
 -- Parameters: queue (id), claim (token), ttl_ms, grace_ms (null: as it was), now, autocommit.
 -- Index: leasequeue_claim_pkey.
 -- Pages: 70
--- Returns: how many jobs it holds.
 WITH clock AS MATERIALIZED (SELECT {now()} AS now), claims AS (
     UPDATE leasequeue_claim c SET deadline = clock.now + %(ttl_ms)s::bigint * interval '1 ms', created_at = clock.now,
         ttl_ms = %(ttl_ms)s::bigint, grace_ms = COALESCE(%(grace_ms)s::bigint, c.grace_ms)

@@ -2,8 +2,6 @@
 -- Parameters: queue (id), seqs, now.
 -- Index: leasequeue_job_pkey, leasequeue_ready_pkey; for those that are not there the live claims of the queue.
 -- Pages: 20 + 6 a row
--- Returns: seq, created_at, expires_at, data, claim (null: free), age in whole seconds, the number as its place, name
---   (of a task).
 WITH clock AS MATERIALIZED (SELECT {now()} AS now), messages AS MATERIALIZED (
     SELECT j.seq, j.created_at, j.expires_at, j.data::text AS data, j.name, r.seq IS NOT NULL AS free,
         r.expires_at AS over_at

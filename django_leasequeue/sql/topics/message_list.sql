@@ -7,8 +7,7 @@
 -- Index: leasequeue_ready_pkey (rank 0, each lane in order of position), leasequeue_claim_deadline from the floor on,
 --   leasequeue_job_pkey.
 -- Pages: 20 + 6 a row
--- Returns: seq, created_at, expires_at, data, claim (null: free), age in whole seconds, position, name (of a
---   task); last, if there may be more held ones: the number looked at last, the rest null.
+-- Returns: last, if there may be more held ones: the number looked at last, the rest null.
 WITH clock AS MATERIALIZED (SELECT {now()} AS now), free AS MATERIALIZED (
     SELECT m.* FROM (VALUES ({AGAIN}), ({FRESH})) AS l(lane) CROSS JOIN LATERAL (
         SELECT r.seq, j.created_at, r.expires_at, j.data, NULL::bigint AS claim, r.position, j.name
@@ -33,8 +32,7 @@ WITH clock AS MATERIALIZED (SELECT {now()} AS now), free AS MATERIALIZED (
     ORDER BY u.seq LIMIT %(look)s::int
 ), held AS MATERIALIZED (
     SELECT j.seq, j.created_at, CASE WHEN j.expires_at IS NOT NULL THEN GREATEST(j.expires_at,
-        leased.over_at) END AS expires_at,
-        j.data, leased.token, COALESCE(j.position, j.seq) AS position, j.name
+        leased.over_at) END AS expires_at, j.data, leased.token, COALESCE(j.position, j.seq) AS position, j.name
     FROM leased CROSS JOIN LATERAL (SELECT * FROM leasequeue_job j WHERE j.seq = leased.seq OFFSET 0) j
     WHERE %(origin)s::text IS NULL OR j.origin IS DISTINCT FROM %(origin)s::text
 )

@@ -3,7 +3,6 @@
 -- Index: leasequeue_record_pkey, leasequeue_ready_pkey, leasequeue_ready_moved, leasequeue_delayed_due,
 --   leasequeue_dead_died, leasequeue_claim_deadline: entries of this topic only.
 -- Pages: 20 + 0.3 a row
--- Returns: seq.
 SELECT x.seq FROM (
     (SELECT o.seq FROM leasequeue_record o WHERE o.queue_id = %(queue)s::bigint AND o.seq < %(before)s::bigint
         ORDER BY o.seq LIMIT %(size)s::int)

@@ -5,7 +5,6 @@
 --   tags: their jobs are looked up, all that the topic has (leasequeue_claim_deadline, leasequeue_dead_died,
 --   leasequeue_job_pkey).
 -- Pages: 20 + 0.9 a row
--- Returns: seq.
 SELECT x.seq FROM (
     (SELECT o.seq FROM leasequeue_record o
         WHERE o.queue_id = %(queue)s::bigint AND o.tag BETWEEN %(low)s::text AND %(high)s::text

@@ -2,8 +2,6 @@
 -- Parameters: project, topic (name).
 -- Index: leasequeue_queue_name.
 -- Pages: 30
--- Returns: id, type, durability, claim_jitter_ms, idempotency_window_ms, whether claims move jobs away, priority_order,
---   priority_min, priority_max, result_ttl_ms.
 SELECT id, type, durability, claim_jitter_ms, idempotency_window_ms,
     exhaust_at = 'claim' AND dead_letter IS NOT NULL AS moves, priority_order, priority_min, priority_max, result_ttl_ms
 FROM leasequeue_queue WHERE project = %(project)s AND name = %(topic)s

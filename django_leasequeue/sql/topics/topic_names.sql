@@ -2,5 +2,4 @@
 -- Parameters: project, names.
 -- Index: leasequeue_queue_name.
 -- Pages: 30
--- Returns: name.
 SELECT name FROM leasequeue_queue WHERE project = %(project)s AND name = ANY (%(names)s::text[])

@@ -13,13 +13,9 @@
 --   leasequeue_dead_died or leasequeue_deadletter_pkey, leasequeue_claim_deadline (all live claims),
 --   leasequeue_jobresult_pkey (the newest ones, where results are kept); leasequeue_job_pkey for the page.
 -- Pages: 20 + 0.8 a row
--- Returns: on every row server, timeline, last number drawn, its mark (null: known before), oldest running transaction,
---   place in the WAL (null: all of it is on disk), sealed number that may be told, and once the WAL is on disk; whether
---   this commit sees to that; id, type, head, gap_from, gap_to, gap_reason, gap_count, number up to which the topic was
---   read (of a log: its last record that was looked at), whether there may be more behind it, whether records past
---   their TTL are still there (remove them first); then whether the record fits, seq, created_at, tag, origin, data,
---   meta, body, name (of a task), or nulls. The last number is read before the mark is drawn, and the place after the
---   snapshot; a mark of a transaction that has written before is none: what it says of others is too old.
+-- Returns: on every row a SealedView, the _Topic, and whether the record fits; then a TopicRecord, or nulls. The last
+--   number is read before the mark is drawn, and the place after the snapshot; a mark of a transaction that has written
+--   before is none: what it says of others is too old.
 WITH {sealing()}, topic AS MATERIALIZED (
     SELECT q.id, q.type, q.type = 'queue' AND q.result_ttl_ms > 0 AS keeps, x.head_seq, x.gap_from, x.gap_to,
         x.gap_reason, x.gap_count, sealing.firm,
@@ -28,14 +24,7 @@ WITH {sealing()}, topic AS MATERIALIZED (
     FROM sealing, leasequeue_queue q LEFT JOIN leasequeue_topicstate x ON x.queue_id = q.id
     WHERE q.project = %(project)s AND q.name = %(topic)s
 ), over AS MATERIALIZED (
-    SELECT COALESCE((SELECT 1 FROM leasequeue_record o WHERE o.queue_id = topic.id AND o.expires_at IS NOT NULL
-            AND o.expires_at <= topic.now ORDER BY o.expires_at LIMIT 1),
-        (SELECT 1 FROM leasequeue_ready r WHERE r.queue_id = topic.id AND r.expires_at IS NOT NULL
-            AND r.expires_at <= topic.now ORDER BY r.expires_at LIMIT 1),
-        (SELECT 1 FROM leasequeue_delayed d WHERE d.queue_id = topic.id AND d.expires_at IS NOT NULL
-            AND d.expires_at <= topic.now ORDER BY d.expires_at LIMIT 1),
-        (SELECT 1 FROM leasequeue_deadletter x WHERE x.queue_id = topic.id AND x.expires_at IS NOT NULL
-            AND x.expires_at <= topic.now AND x.in_place ORDER BY x.expires_at LIMIT 1)) IS NOT NULL AS due
+    SELECT {past_ttl(topic)} AS due
     FROM topic
 ), lanes AS MATERIALIZED (
     SELECT topic.id, topic.sealed, k.rank, l.lane, CASE

@@ -6,19 +6,12 @@
 --   leasequeue_claim_deadline, leasequeue_job_pkey, leasequeue_floor_place; leasequeue_jobresult_pkey where results are
 --   kept; leasequeue_event_seqs when the newest job is gone.
 -- Pages: 40 + 0.4 a row
--- Returns: id, whether records past their TTL are still there (remove them first), head, earliest (null: empty), time
---   of the last write, records that were read, their bytes. A reader may begin behind the head: what it is told is on
---   disk.
+-- Returns: the fields of _Stands. A reader may begin behind the head: what it is told is on disk.
 WITH topic AS MATERIALIZED (
     SELECT q.id, q.result_ttl_ms > 0 AS keeps, s.head_seq, s.last_write_at, {now()} AS now
     FROM leasequeue_queue q LEFT JOIN leasequeue_topicstate s ON s.queue_id = q.id
     WHERE q.project = %(project)s AND q.name = %(topic)s
-), lanes AS MATERIALIZED (
-    SELECT topic.id, k.rank, l.lane, CASE WHEN l.lane = {FRESH} THEN {floor(topic.id, {floor.READY}, k.rank)}
-        ELSE 0 END AS low
-    FROM topic CROSS JOIN LATERAL (SELECT DISTINCT k.rank FROM leasequeue_queuerank k WHERE k.queue_id = topic.id) k
-    CROSS JOIN (VALUES ({AGAIN}), ({FRESH})) AS l(lane)
-), leased AS MATERIALIZED (
+), {lanes(topic)}, leased AS MATERIALIZED (
     SELECT u.seq FROM topic CROSS JOIN LATERAL (SELECT c.seqs FROM leasequeue_claim c WHERE c.queue_id = topic.id
         ORDER BY c.deadline DESC LIMIT 2 * %(cap)s::int) c CROSS JOIN LATERAL unnest(c.seqs) AS u(seq)
     LIMIT 2 * %(cap)s::int + 1
@@ -61,14 +54,7 @@ WITH topic AS MATERIALIZED (
     FROM topic
 )
 SELECT head.id,
-    COALESCE((SELECT 1 FROM leasequeue_record o WHERE o.queue_id = head.id AND o.expires_at IS NOT NULL
-            AND o.expires_at <= head.now ORDER BY o.expires_at LIMIT 1),
-        (SELECT 1 FROM leasequeue_ready r WHERE r.queue_id = head.id AND r.expires_at IS NOT NULL
-            AND r.expires_at <= head.now ORDER BY r.expires_at LIMIT 1),
-        (SELECT 1 FROM leasequeue_delayed d WHERE d.queue_id = head.id AND d.expires_at IS NOT NULL
-            AND d.expires_at <= head.now ORDER BY d.expires_at LIMIT 1),
-        (SELECT 1 FROM leasequeue_deadletter x WHERE x.queue_id = head.id AND x.expires_at IS NOT NULL
-            AND x.expires_at <= head.now AND x.in_place ORDER BY x.expires_at LIMIT 1)) IS NOT NULL AS due,
+    {past_ttl(head)} AS due,
     head.seq AS head_seq, (SELECT min(seq) FROM live) AS earliest_seq, COALESCE(
         (SELECT j.created_at FROM leasequeue_job j WHERE j.seq = head.seq),
         (SELECT e.occurred_at FROM leasequeue_leaseevent e WHERE head.seq > 0 AND e.low <= head.seq

@@ -3,7 +3,6 @@
 -- Parameters: epoch (the next), low, high (transactions, exclusive above).
 -- Index: leasequeue_event_txid (BRIN), leasequeue_timeline_pkey. (Run it under upkeep/plans: BRIN needs bitmaps.)
 -- Pages: 900
--- Returns: how many rows.
 WITH noted AS MATERIALIZED (
     SELECT l.noted_at - interval '1 minute' AS since, pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS newest
     FROM leasequeue_timeline l ORDER BY l.timeline DESC LIMIT 1

@@ -4,7 +4,6 @@
 -- Parameters: now.
 -- Index: leasequeue_timeline_pkey.
 -- Pages: 40
--- Returns: one row.
 WITH kept AS (
     UPDATE leasequeue_timeline SET horizon = GREATEST(horizon, (SELECT max(horizon) FROM leasequeue_lakeconsumer))
     WHERE timeline = (SELECT max(timeline) FROM leasequeue_timeline)

@@ -2,5 +2,4 @@
 -- Parameters: size.
 -- Index: none (a part of the table's pages).
 -- Pages: 30
--- Returns: count.
 SELECT count(*) FROM (SELECT FROM leasequeue_leaseevent_default LIMIT %(size)s::int) x

@@ -1,7 +1,5 @@
 -- Purpose: where the rights on partitions of the lease log differ from those on the log. Who reads the log by its name
 --   needs rights on that only; who reads a partition by its own name (Spark does) needs them on the partition.
--- Index: catalogs only.
--- Pages: none: catalogs.
 -- Returns: schema, partition, privilege, role (null: PUBLIC), whether it is to be given (else taken). Only of
 --   partitions that this role may give rights on.
 WITH log AS (

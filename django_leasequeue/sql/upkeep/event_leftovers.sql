@@ -1,8 +1,5 @@
 -- Purpose: partitions of the lease log that retention has detached and not yet dropped (it was interrupted in between).
 -- Parameters: mark (the comment that retention leaves on them).
--- Index: catalogs only.
--- Pages: none: catalogs.
--- Returns: schema, name.
 SELECT n.nspname::text, c.relname::text
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace JOIN pg_class p
     ON p.oid = 'leasequeue_leaseevent'::regclass

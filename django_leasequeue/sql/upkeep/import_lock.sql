@@ -1,5 +1,3 @@
 -- Purpose: serialize imports of a jqueue file, until the end of the transaction.
 -- Parameters: number (of the file's mark).
--- Pages: none: a lock.
--- Returns: whether the lock was free.
 SELECT pg_try_advisory_xact_lock({lock.imports}, %(number)s::int)

@@ -1,8 +1,5 @@
 -- Purpose: the indexes that an operator has made for searches by the payload, by their paths.
--- Parameters: none.
--- Index: catalogs alone.
 -- Pages: 40 + 40 a row
--- Returns: name, path (null: its build did not end), whether it can be used, bytes, how often it was used.
 SELECT c.relname::text AS name, obj_description(c.oid, 'pg_class') AS path, i.indisvalid AS valid,
     pg_relation_size(c.oid) AS bytes, COALESCE(pg_stat_get_numscans(c.oid), 0) AS scans
 FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid

@@ -1,6 +1,4 @@
 -- Purpose: set a sequence forward, never back.
 -- Parameters: sequence (name), highest (the number in use).
--- Pages: none: a sequence.
--- Returns: its new last number.
 SELECT setval(%(sequence)s::text::regclass,
     GREATEST(%(highest)s::bigint, pg_sequence_last_value(%(sequence)s::text::regclass)))

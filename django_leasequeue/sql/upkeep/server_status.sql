@@ -1,6 +1,5 @@
 -- Purpose: the server, and the oldest transaction, which holds back vacuum.
 -- Index: none (system views; other roles' sessions show no query without the privilege).
--- Pages: none: catalogs.
 -- Returns: version, seconds since the oldest transaction with a snapshot or a number began, its process id, its
 --   application (nulls: none), bytes of the job table with its indexes, jobs estimated.
 SELECT current_setting('server_version'), extract(epoch FROM clock_timestamp() - a.xact_start)::float8, a.pid,

@@ -1,5 +1,4 @@
 -- Purpose: the database's time, or the held one.
 -- Parameters: now.
 -- Pages: 20
--- Returns: the time.
 SELECT {now()}

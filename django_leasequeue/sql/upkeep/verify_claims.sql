@@ -3,9 +3,8 @@
 -- Parameters: size.
 -- Index: whole tables, hashed: an operator's statement.
 -- Pages: whole tables, as it compares all of them.
--- Settings: whole tables, as verify_snapshot.sql set the planner.
 -- Returns: differences in all, difference, lowest seq (0: none), queue id, the claim (json), what was found (json).
-{keeps_host_settings()}
+{keeps_host_settings(verify_snapshot.sql has set the planner)}
 WITH counted AS MATERIALIZED (
     SELECT c.token, c.part, count(u.seq) AS jobs, count(DISTINCT u.seq) AS different, min(u.seq) AS seq,
         min(u.seq) FILTER (WHERE j.seq IS NOT NULL AND j.name IS DISTINCT FROM c.name) AS other

@@ -5,10 +5,9 @@
 -- Parameters: size (differences returned), since (time; null: the whole log), now.
 -- Index: leasequeue_event_occurred where since is given; otherwise whole tables: an operator's statement.
 -- Pages: whole tables, as it compares all of them.
--- Settings: whole tables, as verify_snapshot.sql set the planner.
 -- Returns: first a row of totals: differences, jobs with events, jobs leased, leases that the log does not reach back
 --   to; then difference, seq, queue id, what the log says, what the place says (json).
-{keeps_host_settings()}
+{keeps_host_settings(verify_snapshot.sql has set the planner)}
 WITH span AS MATERIALIZED (
     SELECT COALESCE(%(since)s::timestamptz, '-infinity') AS since, (SELECT min(occurred_at) FROM leasequeue_leaseevent
         WHERE occurred_at >= COALESCE(%(since)s::timestamptz, '-infinity')) AS oldest
@@ -69,6 +68,5 @@ SELECT differing.difference, differing.seq, differing.queue_id,
     jsonb_strip_nulls(jsonb_build_object('place', differing.said, 'node', differing.h_node,
         'claim', differing.h_claim, 'deliveries', differing.h_deliveries, 'deadline', differing.h_deadline))::text,
     jsonb_strip_nulls(jsonb_build_object('place', COALESCE(differing.found, 'nowhere'), 'node', differing.node, 'claim',
-        differing.claim,
-        'deliveries', differing.deliveries, 'deadline', differing.deadline))::text
+        differing.claim, 'deliveries', differing.deliveries, 'deadline', differing.deadline))::text
 FROM (SELECT * FROM shown ORDER BY seq LIMIT %(size)s::int) differing

@@ -3,10 +3,9 @@
 -- Parameters: size.
 -- Index: whole tables, hashed: an operator's statement.
 -- Pages: whole tables, as it compares all of them.
--- Settings: whole tables, as verify_snapshot.sql set the planner.
 -- Returns: differences in all, difference, lowest seq (0: none), queue id, the floor's side, the waiting side (json),
 --   by queue, kind and rank.
-{keeps_host_settings()}
+{keeps_host_settings(verify_snapshot.sql has set the planner)}
 WITH waiting AS (
     SELECT queue_id, {floor.READY} AS kind, rank, seq, CASE lane WHEN {FRESH} THEN position END AS value
     FROM leasequeue_ready

@@ -5,10 +5,9 @@
 -- Parameters: size.
 -- Index: whole tables, hashed: an operator's statement.
 -- Pages: whole tables, as it compares all of them.
--- Settings: whole tables, as verify_snapshot.sql set the planner.
 -- Returns: differences in all, difference, lowest seq (0: none), queue id, what is expected (json), what was found
 --   (json).
-{keeps_host_settings()}
+{keeps_host_settings(verify_snapshot.sql has set the planner)}
 WITH turns AS MATERIALIZED (
     SELECT DISTINCT u.seq FROM leasequeue_flowturn f, unnest(f.seqs) AS u(seq)
 ), keyed AS MATERIALIZED (

@@ -2,9 +2,8 @@
 -- Parameters: size.
 -- Index: whole tables, hashed: an operator's statement.
 -- Pages: whole tables, as it compares all of them.
--- Settings: whole tables, as verify_snapshot.sql set the planner.
 -- Returns: differences in all, difference, seq, queue id, what is expected, what was found (json).
-{keeps_host_settings()}
+{keeps_host_settings(verify_snapshot.sql has set the planner)}
 WITH letter AS MATERIALIZED (
     SELECT seq, queue_id FROM leasequeue_deadletter WHERE NOT in_place
 ), place AS MATERIALIZED (

@@ -1,7 +1,3 @@
 -- Purpose: the settings of a check of everything: whole tables are read, so let the planner scan them.
--- Parameters: none. In the check's transaction.
--- Pages: none.
--- Settings: sets the planner for what follows.
--- Returns: the transaction's time.
-{keeps_host_settings()}
+{keeps_host_settings(sets the planner for what follows)}
 SELECT transaction_timestamp(), set_config('enable_seqscan', 'on', true), set_config('plan_cache_mode', 'auto', true)

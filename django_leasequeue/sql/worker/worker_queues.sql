@@ -3,7 +3,6 @@
 --   by patterns).
 -- Index: leasequeue_queue_name.
 -- Pages: 20 + 0.3 a row
--- Returns: id, name, whether it is known to hold tasks; those of patterns in order of name.
 SELECT q.id, q.name, q.holds_tasks FROM unnest(%(names)s::text[]) AS n (name) CROSS JOIN LATERAL (
     SELECT * FROM leasequeue_queue q WHERE q.project = %(project)s AND q.name = n.name OFFSET 0) q
 WHERE q.type = 'queue'

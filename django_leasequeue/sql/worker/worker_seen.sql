@@ -3,7 +3,6 @@
 --   retried, lost, running (json list), info (json object), now.
 -- Index: the unique one on node.
 -- Pages: 50
--- Returns: when an operator asked it to stop, or null.
 INSERT INTO leasequeue_worker AS w (node, host, pid, project, queues, concurrency, state, started_at, seen_at,
     completed, failed, retried, lost, running, info)
 SELECT %(node)s::text, %(host)s::text, %(pid)s::int, %(project)s::text, %(queues)s::text[], %(concurrency)s::int,

@@ -3,7 +3,6 @@
 -- Parameters: size (workers that are looked at), lease (seconds), now.
 -- Index: leasequeue_worker_seen.
 -- Pages: 20 + 0.1 a row
--- Returns: project, state, workers.
 SELECT w.project, CASE WHEN {now()} - w.seen_at > %(lease)s::int * interval '1 s' THEN 'gone' ELSE w.state END,
     count(*)::int
 FROM (SELECT * FROM leasequeue_worker ORDER BY seen_at DESC LIMIT %(size)s::int) w GROUP BY 1, 2
