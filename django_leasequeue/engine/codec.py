@@ -155,6 +155,8 @@ def decode_cursor(cursor: str | None, kinds: Sequence[type], *, low: int = 0) ->
         known = isinstance(values, list) and [type(value) for value in values] == list(kinds)
         if not known or any(isinstance(value, int) and not low <= value <= MAX_SEQ for value in values):
             raise ValueError("its values are of other kinds")
+        if unwritable := find_unwritable(values):
+            raise ValueError(unwritable)
     except (TypeError, ValueError) as error:
         raise InvalidOption(
             f"the cursor {str(cursor)[:80]!r} is not one that a listing gave; leave it out for the first page."

@@ -1,5 +1,7 @@
 """Reading without changing: pages in order, cursors, bounds, projects, held messages; counts, samples, estimates."""
 
+import json
+from base64 import urlsafe_b64encode
 from collections.abc import Iterator
 from typing import Any
 
@@ -7,7 +9,7 @@ import pytest
 
 from django_leasequeue import engine
 from django_leasequeue.engine import Ending, Failure, NewJob, Release
-from django_leasequeue.engine.codec import encode_cursor
+from django_leasequeue.engine.codec import decode_cursor, encode_cursor
 from django_leasequeue.engine.jobs import read
 from django_leasequeue.engine.jobs.results import status
 from django_leasequeue.engine.queues import stats
@@ -153,6 +155,12 @@ def test_a_cursor_that_no_page_gave_is_refused(cursor) -> None:
     put(1)
     with pytest.raises(InvalidOption, match="cursor"):
         engine.run(engine.list_jobs("work", after=cursor))
+
+
+@pytest.mark.parametrize("text", ["a\x00", "\ud800"])
+def test_a_cursor_whose_text_postgresql_cannot_store_is_refused(text: str) -> None:
+    with pytest.raises(InvalidOption, match="cursor"):
+        decode_cursor(urlsafe_b64encode(json.dumps([text]).encode()).decode(), (str,))
 
 
 def test_keys_are_found_wherever_their_jobs_are(clock) -> None:

@@ -17,6 +17,9 @@ from tests.http.client import Ask
 
 pytestmark = pytest.mark.django_db
 
+#: The cursor of a list by name, whose name is one that PostgreSQL cannot store.
+NUL_CURSOR = "WyJcdTAwMDAiXQ"
+
 
 def test_groups(ask: Ask) -> None:
     bury(3, "mail", failure=failure("a", "no route", "shop.Timeout"))
@@ -163,7 +166,8 @@ def test_who_may_not_and_what_is_wrong(ask: Ask) -> None:
         for method in ("post", "put", "delete"):
             answer = getattr(Client(), method)(f"/v0/{path}", headers={"authorization": f"Bearer {every}"})
             assert (answer.status_code, answer.json()["error"]["code"]) == (405, "method_not_allowed")
-        for name, value in (("cursor", "x"), ("page_size", "0")) if path != f"dead-letters/{seq}" else ():
+        wrong = (("cursor", "x"), ("cursor", NUL_CURSOR), ("page_size", "0"))
+        for name, value in wrong if path != f"dead-letters/{seq}" else ():
             status, answer = ask(path, {name: value})
             assert (status, answer["error"]["code"]) == (400, "invalid_request")
             assert name in answer["error"]["message"]
