@@ -9,8 +9,8 @@
 WITH asked AS MATERIALIZED (
     SELECT u.seq, u.ord FROM unnest(%(seqs)s::bigint[]) WITH ORDINALITY AS u(seq, ord)
 ), known AS MATERIALIZED (
-    SELECT j.*, q.name AS queue, p.state, p.deliveries, p.expires_at AS expires, p.available_at, d.dead_at, d.error_type, d.error,
-        d.fingerprint
+    SELECT j.*, q.name AS queue, p.state, p.deliveries, p.expires_at AS expires, p.available_at, d.dead_at,
+        d.error_type, d.error, d.fingerprint
     FROM leasequeue_job j CROSS JOIN LATERAL (SELECT * FROM leasequeue_queue q WHERE q.id = j.queue_id OFFSET 0) q
     LEFT JOIN LATERAL ({place_of(j)}) p ON true
     LEFT JOIN LATERAL (SELECT * FROM leasequeue_deadletter d WHERE d.seq = j.seq LIMIT 1) d ON true
