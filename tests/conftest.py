@@ -9,6 +9,7 @@ Every run has a database of its own, so any number of runs go on at once and non
 import inspect
 import logging
 import os
+import signal
 import sys
 from collections.abc import AsyncIterator, Iterator, Sequence
 from datetime import UTC, datetime
@@ -35,6 +36,9 @@ from tests.support.temporary_server import TemporaryServer
 # How long an example takes says something about the machine, not about what it shows.
 hypothesis_settings.register_profile("untimed", deadline=None)
 hypothesis_settings.load_profile("untimed")
+# What a shell starts in the background ignores Ctrl-C, and so do its children: tests stop programs by it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 HOME = Path(settings.BASE_DIR) / ".leasequeue"
 
