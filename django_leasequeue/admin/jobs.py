@@ -272,13 +272,17 @@ def _value(value: Any, label: SafeString | str, depth: int, budget: Iterator[int
         key = format_html('<span class="lq-key">{}:</span> ', name)
         shown.append((_value(inner, key, depth + 1, budget),))
     size, left = len(pairs), len(pairs) - len(shown)
-    more = _("and {number} more").format(number=count(left))
-    rest = format_html('<li class="lq-hidden">{}</li>', more) if left else ""
-    names, items = ngettext("{number} name", "{number} names", size), ngettext("{number} item", "{number} items", size)
-    what = (names if isinstance(value, dict) else items).format(number=count(size))
+    rest = ""
+    if left:
+        rest = format_html('<li class="lq-hidden">{}</li>', _("and {number} more").format(number=count(left)))
+    if isinstance(value, dict):
+        what = ngettext("{number} name", "{number} names", size)
+    else:
+        what = ngettext("{number} item", "{number} items", size)
     lines = format_html_join("", "<li>{}</li>", shown)
     tree = '<details{}><summary>{}<span class="lq-quiet">{}</span></summary><ul>{}{}</ul></details>'
-    return format_html(tree, SafeString(" open") if depth < _OPEN else "", label, what, lines, rest)
+    opened = SafeString(" open") if depth < _OPEN else ""
+    return format_html(tree, opened, label, what.format(number=count(size)), lines, rest)
 
 
 def _leaf(value: Any) -> SafeString:

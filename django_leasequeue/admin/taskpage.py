@@ -150,12 +150,17 @@ def act(admin: pages.PageAdmin[Any], request: HttpRequest) -> HttpResponse:
     name, project = request.POST.get("name", ""), request.POST.get("project", "")
     try:
         with transaction.atomic(using=reading.alias()):
-            pause = pause_task(name, project=project, by=request.user.get_username())
-            if reading.run(pause if action == "pause" else resume_task(name, project=project)):
+            if action == "pause":
+                done = reading.run(pause_task(name, project=project, by=request.user.get_username()))
+            else:
+                done = reading.run(resume_task(name, project=project))
+            if done:
                 audit.record(request, f"{action}_task", project=project, detail={"name": name})
     except InvalidOption as error:
         messages.error(request, str(error))
         return admin.redirect("leasequeue_tasks")
-    paused, resumed = _("{task} is paused: none of its jobs starts."), _("{task} is resumed: its jobs start again.")
-    messages.success(request, (paused if action == "pause" else resumed).format(task=name))
+    words = _("{task} is resumed: its jobs start again.")
+    if action == "pause":
+        words = _("{task} is paused: none of its jobs starts.")
+    messages.success(request, words.format(task=name))
     return admin.redirect("leasequeue_task", name=name)

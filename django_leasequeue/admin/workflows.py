@@ -168,15 +168,14 @@ def _retry(request: HttpRequest, workflow: Workflow) -> None:
                 _record(request, "retry_workflow", workflow, {"done": acted.done}, batch)
         done, left = done + acted.done, left + len(acted.conflicts)
     if not seqs:
-        say, words = messages.error, _("None of its jobs is a dead letter: what failed for good cannot be retried.")
-    elif left:
+        messages.error(request, _("None of its jobs is a dead letter: what failed for good cannot be retried."))
+        return
+    if left:
         say = messages.warning
         words = _("Dead letters of {workflow} that are ready again: {done}. Left alone, as they are changing: {left}.")
     else:
-        say, words = (
-            messages.success,
-            _("Dead letters of {workflow} that are ready again: {done}. The rest follows them."),
-        )
+        say = messages.success
+        words = _("Dead letters of {workflow} that are ready again: {done}. The rest follows them.")
     say(request, words.format(workflow=workflow, done=count(done), left=count(left)))
 
 

@@ -117,12 +117,14 @@ class EventStream(DataSourceStreamReader):
         """Return the horizon, after making sure that the offset belongs to this database."""
         until = slices.horizon(connection)
         # A database that was restored or upgraded since was on the other system before.
-        if start["system"] != until.system and not fetch(connection, "lake/install", system=start["system"])[0][-1]:
-            raise StreamInterrupted(
-                "This database is not the one that the checkpoint was written with: it has another system identifier,"
-                " and its history (leasequeue_timeline) does not name the checkpoint's. Is the address right? To read"
-                " this one, begin" + _ANEW
-            )
+        if start["system"] != until.system:
+            ((*_, was_there),) = fetch(connection, "lake/install", system=start["system"])
+            if not was_there:
+                raise StreamInterrupted(
+                    "This database is not the one that the checkpoint was written with: it has another system"
+                    " identifier, and its history (leasequeue_timeline) does not name the checkpoint's. Is the address"
+                    " right? To read this one, begin" + _ANEW
+                )
         if start["txid"] >= until.xmin:
             raise StreamInterrupted(
                 f"The checkpoint is at transaction {start['txid']}, but this database has only reached {until.xmin}: it"

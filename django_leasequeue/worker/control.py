@@ -17,7 +17,6 @@ from ..engine.jobs.results import MAX_PROGRESS_BYTES
 from ..exceptions import LeaseQueueError, NotBegun, PayloadTooLarge
 from . import forked
 from .durable import DurableControl
-from .held import Lease
 from .steps import JobSteps
 
 Reason = Literal["", "lease_lost", "cancelled", "timeout", "stopping"]
@@ -44,8 +43,23 @@ class JobTimeout(JobAborted):
             self.args = (f"The job ran longer than its timeout of {seconds:g} s.",)
 
 
-#: The lease of a run that no worker watches.
-UNBOUNDED = Lease(math.inf, math.inf)
+class HeldLease(Protocol):
+    """A lease that a worker holds."""
+
+    @property
+    def until(self) -> float:
+        """Until when it surely lasts (monotonic)."""
+
+    @property
+    def claimed(self) -> float:
+        """When its jobs were claimed (monotonic)."""
+
+
+class _Unbounded:
+    until = claimed = math.inf
+
+
+UNBOUNDED: HeldLease = _Unbounded()
 _guard = threading.Lock()
 
 
@@ -68,7 +82,7 @@ class JobControl(DurableControl):
     #: Aborts the run when its lease is lost or its time is over; for the worker.
     on_lost: Callable[[], object] | None = None
     #: The lease, as the worker knows it; for handlers whose run goes on elsewhere.
-    lease: Lease = UNBOUNDED
+    lease: HeldLease = UNBOUNDED
     #: Restarts the timeout at a time (monotonic); for handlers with a long preparation.
     restart_clock: Callable[[float], object] | None = None
     #: The alias of the job's database, where it is not that of the settings.

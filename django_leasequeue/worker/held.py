@@ -13,15 +13,12 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from ..engine import LeasedJob
 from ..engine.leases.sweep import surely_until
 from ..enums import JobFlag
 from ..notify.alarms import Alarm
-
-if TYPE_CHECKING:
-    from .control import JobControl
+from .control import JobControl
 
 logger = logging.getLogger("django_leasequeue.worker")
 
