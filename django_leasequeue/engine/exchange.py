@@ -305,7 +305,7 @@ def _name(text: bytes) -> bytes:
 #: Text form of a value, by its type; bytes go as they are.
 ENCODERS: dict[type, Callable[[Any], bytes]] = {
     str: str.encode,
-    int: lambda value: b"%d" % value,
+    int: b"%d".__mod__,
     bool: lambda value: b"t" if value else b"f",
     float: lambda value: repr(value).encode(),
     datetime: lambda value: str(value).encode(),

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ClassVar, Protocol, TypeVar
@@ -76,15 +76,17 @@ def _readable(command: exchange.Command) -> tuple[Any, Any]:
     return command.text.decode(), command.values
 
 
-@dataclass(slots=True)
+@dataclass
 class _Attempt:
     """An attempt at an operation, and what it has done so far."""
 
     #: Whether the whole operation may be done again: it can, and has done nothing before its transaction.
     repeatable: bool
-    #: Whether it has begun a transaction.
-    began: bool = False
-    announced: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+    #: Whether it has begun a transaction that has not committed.
+    began: bool = field(default=False, init=False)
+    #: That transaction while it is open; one that the operation begins inside it is part of it.
+    transaction: Any = field(default=None, init=False)
+    announced: list[tuple[str, dict[str, Any]]] = field(default_factory=list, init=False)
 
 
 class _Driver(ABC):
@@ -132,33 +134,35 @@ class _Driver(ABC):
             statements = work() if isinstance(work, Repeatable) else work
             attempt = _Attempt(repeatable)
             try:
-                async with AsyncExitStack() as transactions:
-                    try:
-                        name, params = next(statements)
-                        while True:
-                            try:
-                                if ":" in name:
-                                    rows = await self._take_step(name, params, attempt, transactions)
-                                else:
-                                    attempt.repeatable &= attempt.began or LOOK in params
-                                    rows = self.fetch(name, params)
-                                    if self.is_async:
-                                        rows = await rows
-                            except Exception as error:  # noqa: BLE001  (the operation decides)
-                                if not attempt.began and ":" not in name and left > 1 and self._is_undone(error):
-                                    left -= 1  # the same statement again
-                                else:
-                                    name, params = statements.throw(error)
+                try:
+                    name, params = next(statements)
+                    while True:
+                        try:
+                            if ":" in name:
+                                rows = await self._take_step(name, params, attempt)
                             else:
-                                name, params = statements.send(rows)
-                    except StopIteration as end:
-                        value: T = end.value
-                        return value
-                    finally:
-                        statements.close()
+                                attempt.repeatable &= attempt.began or LOOK in params
+                                rows = self.fetch(name, params)
+                                if self.is_async:
+                                    rows = await rows
+                        except Exception as error:  # noqa: BLE001  (the operation decides)
+                            if not attempt.began and ":" not in name and left > 1 and self._is_undone(error):
+                                left -= 1  # the same statement again
+                            else:
+                                name, params = statements.throw(error)
+                        else:
+                            name, params = statements.send(rows)
+                except StopIteration as end:
+                    value: T = end.value
+                finally:
+                    statements.close()
+                if attempt.transaction is not None:
+                    await self._complete(attempt)
+                return value
             except BaseException as error:
                 if not attempt.began:
                     raise
+                await self._complete(attempt, error)
                 attempt.announced.clear()
                 if not (attempt.repeatable and left > 1 and self._is_undone(error)):
                     raise
@@ -170,9 +174,7 @@ class _Driver(ABC):
                     else:
                         signals.dispatch(attempt.announced, self.using)
 
-    async def _take_step(
-        self, name: str, params: Mapping[str, Any], attempt: _Attempt, transactions: AsyncExitStack
-    ) -> Rows:
+    async def _take_step(self, name: str, params: Mapping[str, Any], attempt: _Attempt) -> Rows:
         """Take a step that is more than a statement."""
         if name == BLOCKING:
             return [(await self._call(params["call"]),)]
@@ -183,13 +185,15 @@ class _Driver(ABC):
             rows: Rows = await found if self.is_async else found
             return rows
         if name == BEGIN:
-            if self.is_async:
-                await transactions.enter_async_context(self.transaction())
-            else:
-                transactions.enter_context(self.transaction())
-            attempt.began = True
+            if attempt.transaction is None:
+                transaction = self.transaction()
+                if self.is_async:
+                    await transaction.__aenter__()
+                else:
+                    transaction.__enter__()
+                attempt.transaction, attempt.began = transaction, True
         elif name == END:
-            await transactions.aclose()
+            await self._complete(attempt)
             attempt.began = attempt.repeatable = False
         elif name.startswith(COPY):
             sent = self.copy(name.removeprefix(COPY), params["parts"])
@@ -198,6 +202,17 @@ class _Driver(ABC):
         else:
             attempt.announced.append((name.removeprefix(SIGNAL), dict(params)))
         return []
+
+    async def _complete(self, attempt: _Attempt, error: BaseException | None = None) -> None:
+        """Commit the attempt's transaction; after an error, roll it back if it is still open."""
+        transaction, attempt.transaction = attempt.transaction, None
+        if transaction is None:
+            return
+        raised = (None, None, None) if error is None else (type(error), error, error.__traceback__)
+        if self.is_async:
+            await transaction.__aexit__(*raised)
+        else:
+            transaction.__exit__(*raised)
 
     async def _call(self, function: Callable[[], T]) -> T:
         """Call a function that may block: in a thread for async code."""

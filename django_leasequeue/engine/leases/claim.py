@@ -57,7 +57,7 @@ def _bytes(text: str | None) -> int:
     return 0 if text is None else len(text) if text.isascii() else len(text.encode())
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ClaimCall:
     """The arguments of a claim; see ``claim``."""
 
