@@ -248,6 +248,14 @@ class TestRelease:
             assert settled.released[job.seq].state == "ready"
         assert last_event(job.seq).detail == {"unstarted": True}
 
+    @pytest.mark.parametrize(("unstarted", "left"), [(True, 0), (False, 1)])
+    def test_what_has_not_started_expires_when_it_would_have(self, clock, unstarted: bool, left: int) -> None:
+        enqueue(NewJob(ttl_ms=1_000))
+        job = one()
+        engine.run(engine.release([Release(job.seq, job.token, 0)], NODE, unstarted=unstarted))
+        clock.advance(seconds=2)
+        assert len(claim()) == left
+
 
 class TestFinish:
     def test_results_bodies_and_failures_side_by_side(self, clock) -> None:

@@ -37,8 +37,10 @@ WITH clock AS MATERIALIZED (SELECT {now()} AS now, {txid()} AS txid), claims AS 
             OR claims.flags & {FAILED} = 0 THEN claims.created_at END AS claimed_at,
         j.rank, j.key, j.name, j.tag, j.reply_to, j.max_deliveries, COALESCE(j.position, j.seq) AS position,
             j.first_claimed_at,
-        CASE WHEN j.expires_at IS NOT NULL THEN GREATEST(j.expires_at,
-            claims.deadline + claims.grace_ms * interval '1 ms') END AS expires_at,
+        -- What has not started yet expires when it would have.
+        CASE WHEN j.expires_at IS NULL OR %(unstarted)s::bool AND NOT %(suspended)s::bool AND leases.delivery = 1
+            THEN j.expires_at ELSE GREATEST(j.expires_at, claims.deadline + claims.grace_ms * interval '1 ms')
+            END AS expires_at,
         CASE WHEN claims.dead_ttl_ms > 0 THEN clock.now + COALESCE(leases.ttl, j.result_ttl_ms,
             claims.dead_ttl_ms) * interval '1 ms' END AS dead_until,
         {REPLY} * (j.reply_to IS NOT NULL)::int + {RESULT_TTL} * (j.result_ttl_ms IS NOT NULL)::int
