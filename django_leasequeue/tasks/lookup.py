@@ -28,7 +28,7 @@ from . import backoff as backoffs
 from .api import BaseTaskBackend, Task, TaskError, TaskResult, TaskResultStatus, task_backends
 from .exceptions import NotATask, TaskNotFound
 from .options import BackendOptions
-from .results import LeaseQueueTaskResult, local, show_decoded
+from .results import AttemptError, LeaseQueueTaskResult, local, show_decoded
 from .task_class import OWN_FIELDS, LeaseQueueTask
 
 
@@ -140,7 +140,12 @@ def find_entry(path: str | None, alias: str = api.DEFAULT_TASK_BACKEND_ALIAS) ->
 
 
 #: Paths of exception classes by the words that stand in their place among a job's errors.
-_PATHS = {"LEASE_EXPIRED": "django_leasequeue.exceptions.LeaseLost"}
+_PATHS = {
+    "LEASE_EXPIRED": "django_leasequeue.exceptions.LeaseLost",
+    "MAX_ATTEMPTS": "django_leasequeue.exceptions.MaxRetries",
+}
+#: What stands among the errors of a task that failed without one: a worker that stopped gave its last attempt back.
+_NO_ERROR = {"type": "MAX_ATTEMPTS", "message": "the last attempt ended, and no error of it is known"}
 #: What a JSON column holds.
 K = TypeVar("K", dict[str, Any], list[Any])
 
@@ -207,10 +212,11 @@ def make_result(
     """Return a ``TaskResult``: ``data`` is the job's payload, ``node`` the worker of an attempt without a record."""
     changes: dict[str, Any] = {"priority": priority, "queue_name": queue, "backend": backend}
     changes["run_after"] = local(asked_start(meta, times.get("enqueued_at")) or run_after)
-    errors = []
+    errors: list[TaskError] = []
     for record in records if failure is None else [*records, asdict(failure)]:
-        path, shown = str(record.get("type") or ""), str(record.get("traceback") or record.get("message") or "")
-        errors.append(TaskError(exception_class_path=_PATHS.get(path, path), traceback=shown))
+        path, message = str(record.get("type") or ""), str(record.get("message") or "")
+        shown = str(record.get("traceback") or message)
+        errors.append(AttemptError(exception_class_path=_PATHS.get(path, path), traceback=shown, message=message))
     workers = [str(record.get("node") or "") for record in records]
     if node is not None:
         workers.append(node)
@@ -236,8 +242,10 @@ def make_result(
 
 def result_of_row(key: str, row: ResultRow, alias: str) -> TaskResult[Any]:
     """Return the result of a row of the database."""
-    records = [record for record in _read(row.errors, list) if isinstance(record, dict)]
+    records: list[dict[str, Any]] = [record for record in _read(row.errors, list) if isinstance(record, dict)]
     status = TaskResultStatus.FAILED if row.is_dead else _STATUSES.get(row.state, TaskResultStatus.READY)
+    if status is TaskResultStatus.FAILED and not records and row.state != ENDED + ResultState.CANCELLED:
+        records = [_NO_ERROR]
     try:
         declared = find_task(row.name)
     except TaskNotFound as error:

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from itertools import islice, repeat
 from operator import itemgetter
@@ -31,6 +31,7 @@ from .api import (
     GenericTaskResult,
     T,
     Task,
+    TaskError,
     TaskResult,
     TaskResultDoesNotExist,
     TaskResultStatus,
@@ -91,6 +92,13 @@ def local(value: datetime | None) -> datetime | None:
     if value is None:
         return None
     return value.astimezone(UTC) if django_settings.USE_TZ else timezone.make_naive(value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class AttemptError(TaskError):
+    """Django's ``TaskError``, and the error's message, which no traceback gives back whole."""
+
+    message: str
 
 
 class LeaseQueueTaskResult(GenericTaskResult[T]):
@@ -235,12 +243,9 @@ class LeaseQueueTaskResult(GenericTaskResult[T]):
             return (self.return_value,)
         if not self.errors:
             raise JobCancelled(self.id)
-        last = self.errors[-1]
-        # The traceback ends in the class, without "builtins.", and the message.
-        kind = last.exception_class_path.removeprefix("builtins.")
-        message = last.traceback.rstrip().rpartition("\n")[2].removeprefix(f"{kind}: ")
-        errors = [{"type": error.exception_class_path, "traceback": error.traceback} for error in self.errors]
-        raise JobFailed(self.id, last.exception_class_path, message, self.attempts, errors)
+        attempts = cast("list[AttemptError]", self.errors)
+        errors = [{"type": a.exception_class_path, "message": a.message, "traceback": a.traceback} for a in attempts]
+        raise JobFailed(self.id, errors[-1]["type"], errors[-1]["message"], self.attempts, errors)
 
 
 #: Put a value into a field: setting it by name, as a frozen dataclass does, takes four times as long.

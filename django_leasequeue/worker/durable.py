@@ -269,7 +269,11 @@ class DurableControl(ABC):
         Raises:
             LeaseLost, InvalidOption: as ``step``.
         """
-        task = call.task
+        task = getattr(call, "task", None)
+        if task is None:
+            raise InvalidOption(
+                f"start() takes a signature, such as task.s(1); it is {call!r:.200}. Enqueue workflows in atomic steps."
+            )
         id = self.step(name or f"start {task.name}", lambda: task.enqueue(*call.args, **call.kwargs).id, atomic=True)
         return call.result(id)
 

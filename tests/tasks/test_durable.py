@@ -322,6 +322,10 @@ class TestOthers:
         assert bad.errors[-1].exception_class is JobFailed
         assert "negative" in bad.errors[-1].traceback
 
+    def test_a_workflow_is_not_started_as_a_task_is(self, job: LeasedJob) -> None:
+        with pytest.raises(InvalidOption, match=r"start\(\) takes a signature.* Enqueue workflows in atomic steps"):
+            JobControl(job, NODE).start(chain(tasks.doubler.s(1), tasks.doubler.s()))  # type: ignore[arg-type]
+
     def test_one_after_the_other(self, leasequeue: Harness) -> None:
         result = tasks.parent_of_two.enqueue(1, 2)
         assert drained(leasequeue) == ["suspended", "completed", "suspended", "completed", "completed"]

@@ -10,7 +10,7 @@ from django.test import override_settings
 from django_leasequeue import engine
 from django_leasequeue.engine import Ending, NewJob
 from django_leasequeue.engine.clock import Clock
-from django_leasequeue.exceptions import InvalidOption, JobCancelled, JobFailed, WaitTimeout
+from django_leasequeue.exceptions import InvalidOption, JobCancelled, JobFailed, MaxRetries, WaitTimeout
 from django_leasequeue.models import LiveJob, Queue
 from django_leasequeue.notify.replies import get_hub
 from django_leasequeue.tasks import Limit, TaskNotFound, chain
@@ -164,12 +164,20 @@ class TestWait:
             assert elsewhere.wait(timeout=30) == 7
 
     def test_a_failure_is_raised(self) -> None:
-        result = samples.fail.using(max_attempts=1).enqueue("it broke")
+        result = samples.fail.using(max_attempts=1).enqueue("it broke\n  ^ here")
         run_one()
         with pytest.raises(JobFailed, match=r"failed: builtins\.ValueError: it broke") as raised:
             result.wait()
-        assert (raised.value.error_type, raised.value.error) == ("builtins.ValueError", "it broke")
+        assert (raised.value.error_type, raised.value.error) == ("builtins.ValueError", "it broke\n  ^ here")
         assert "in fail" in raised.value.traceback
+
+    def test_a_last_attempt_that_its_worker_gave_back_is_a_failure(self) -> None:
+        result = samples.add.using(max_attempts=1).enqueue(1)
+        (job,) = claim()
+        engine.run(engine.nack([job.seq], NODE, tokens=[job.token]))
+        with pytest.raises(JobFailed, match="MaxRetries: the last attempt ended, and no error of it is known"):
+            result.wait()
+        assert [error.exception_class for error in result.errors] == [MaxRetries]
 
     def test_a_task_that_is_cancelled_meanwhile(self) -> None:
         result = samples.add.enqueue(1)
