@@ -162,8 +162,8 @@ class _Driver(ABC):
             except BaseException as error:
                 if not attempt.began:
                     raise
-                await self._complete(attempt, error)
                 attempt.announced.clear()
+                await self._complete(attempt, error)
                 if not (attempt.repeatable and left > 1 and self._is_undone(error)):
                     raise
                 left -= 1

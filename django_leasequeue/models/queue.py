@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import pgtrigger
 from django.contrib.postgres.fields import ArrayField
-from django.db import NotSupportedError, models, router, transaction
+from django.db import IntegrityError, NotSupportedError, models, router, transaction
 from django.db.models import Q
 
 from ..conf.queue_options import OPTIONS
@@ -23,6 +23,7 @@ from ..enums import (
     QueueType,
     Requeue,
 )
+from ..exceptions import InvalidOption
 from .base import Guard, ReadOnlyModel
 
 
@@ -51,8 +52,11 @@ class QueueQuerySet(models.QuerySet["Queue"]):
         return made
 
     def update(self, **values: Any) -> int:
-        """Change options of all these queues; ``InvalidOption``: a value is invalid."""
-        return super().update(**self.engine.checked(values))
+        """Change options of all these queues; ``InvalidOption``: a value is invalid, or a queue's others bar it."""
+        try:
+            return super().update(**self.engine.checked(values))
+        except IntegrityError as error:
+            raise InvalidOption(f"a queue does not take these options together: {error}") from error
 
     def delete(self) -> tuple[int, dict[str, int]]:
         """Delete the queues with their jobs, claims and results; their events stay."""

@@ -111,11 +111,10 @@ class LeaseQueueTask(Twins, GenericTask[P, T], Generic[P, T]):
         if self.atomic and iscoroutinefunction(self.func):
             raise InvalidTask("atomic is for plain functions: a transaction of Django is sync.")
         if isinstance(self.run_after, timedelta):
+            if abs(self.run_after) > timedelta(milliseconds=MAX_SPAN_MS):
+                raise InvalidTask(f"run_after is too far away: at most 100 years; it is {self.run_after!r}.")
             object.__setattr__(self, "run_delay", self.run_after)
-            try:
-                object.__setattr__(self, "run_after", local(clock.now() + self.run_after))
-            except OverflowError as error:
-                raise InvalidTask(f"run_after is too far away: {self.run_after!r}.") from error
+            object.__setattr__(self, "run_after", local(clock.now() + self.run_after))
         GenericTask.__post_init__(self)
         task_modules.declared.add(self.func.__module__)
 

@@ -119,6 +119,7 @@ class TestRunAfter:
         ("2040-01-01", "run_after must be a datetime"),
         (-1, "a number of seconds"),
         (timedelta.max, "too far away"),
+        (timedelta(days=36_900), "at most 100 years"),
     ])  # fmt: skip
     def test_what_is_no_aware_time_is_refused(self, given: Any, says: str) -> None:
         with pytest.raises(InvalidTask, match=says):
