@@ -101,6 +101,18 @@ def test_a_resume_makes_due_what_went_back_and_leaves_other_delays(clock: Clock)
 
 
 @pytest.mark.django_db
+def test_a_resume_leaves_a_job_that_was_rescheduled_meanwhile(clock: Clock) -> None:
+    once = samples.add.using(key="once", on_conflict="reschedule")
+    once.enqueue(1)
+    give_back(600)
+    assert not once.using(run_after=timedelta(seconds=100)).enqueue(1).created
+    engine.run(make_due(ADD, ""))
+    assert claim() == []
+    clock.advance(seconds=100)
+    assert len(claim()) == 1
+
+
+@pytest.mark.django_db
 def test_a_resume_looks_through_all_that_went_back(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("django_leasequeue.engine.jobs.pausing.BATCH", 3)
     samples.echo.enqueue_many((number,) for number in range(5))

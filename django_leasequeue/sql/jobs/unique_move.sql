@@ -1,5 +1,5 @@
 -- Purpose: give a job that unique_lock has locked another time to start. One that a limit or a workflow holds, or has
---   let go, stays where it is: they say when it starts.
+--   let go, stays where it is: they say when it starts. One that a pause put off waits for its new time alone.
 -- Parameters: seq, run_at (null: delay; what is under a limit has one that never comes: now), delay (ms; null: now),
 --   now.
 -- Index: leasequeue_job_pkey, leasequeue_ready_pkey, leasequeue_delayed_pkey.
@@ -22,7 +22,7 @@ WITH job AS MATERIALIZED (
     FROM ready r
     RETURNING seq
 ), moved AS (
-    UPDATE leasequeue_delayed d SET available_at = (SELECT due FROM job)
+    UPDATE leasequeue_delayed d SET available_at = (SELECT due FROM job), flags = d.flags & ~{PUT_OFF}
     WHERE d.seq = (SELECT seq FROM job) AND (d.flags & {FLOW} = 0 OR d.available_at < {HELD})
     RETURNING d.seq, d.flags
 )
