@@ -123,7 +123,7 @@ def payloads(jobs: Sequence[NewJob]) -> tuple[list[str | None], list[str | None]
     for job in jobs:
         limit = usual if job.max_bytes is None else check_integer(job.max_bytes, "max_bytes", 1, MAX_BYTES)
         data = None if job.data is None else codec.dumps(job.data)
-        noted = noted_of(job)
+        noted = noted_of(job) if job.tags else job.meta
         meta = None if noted is None else codec.dumps(noted, "meta")
         # A character is at most four bytes: only a text near the limit has to be encoded to be measured.
         body = len(job.body or b"")

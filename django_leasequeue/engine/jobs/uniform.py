@@ -64,11 +64,11 @@ def most_characters(shared: Shared, max_bytes: int) -> int:
 def shared_by(jobs: Sequence[NewJob], datas: Sequence[str | None]) -> Shared | None:
     """Return the options that these checked jobs share; ``None`` if they are not uniform."""
     first = jobs[0]
-    rest, generated = first[TAG:END], first.id_end is not None
+    rest, name, meta, tags, generated = first[TAG:END], first.name, first.meta, first.tags, first.id_end is not None
     # Equal metadata may be other JSON (1, true, 1.0): only the same one is.
     alike = len(jobs) <= MOST and all(
-        job[TAG:END] == rest and job.meta is first.meta and job.tags is first.tags and job.body is None
-        and job.name == first.name and (job.id_end is not None) is generated
+        job[TAG:END] == rest and job.meta is meta and job.tags is tags and job.body is None
+        and job.name == name and (job.id_end is not None) is generated
         for job in jobs
     )  # fmt: skip
     shared = shared_of(first) if alike else None
@@ -128,6 +128,7 @@ def uniform_steps(
         return None
     ((queue_id, seqs, now, rank, expires_at, _),) = rows
     keys = list(map(make_id, seqs, cast("Sequence[str]", ids))) if generated else ids
+    texts = keys if generated else [NULL if key is None else text_of(key) for key in keys]
     before = f"\t{queue_id}\t{now.isoformat()}\t{rank}\t{'t' if generated else 'f'}\t"
     between = f"\t{NULL if shared.name is None else text_of(shared.name)}\t"
     # JSON text holds no control characters: only its backslashes need escaping.
@@ -144,10 +145,9 @@ def uniform_steps(
     def parts() -> Iterator[str]:
         for start in range(0, len(seqs), PART):
             end = start + PART
-            part = zip(seqs[start:end], keys[start:end], datas[start:end], strict=True)
+            part = zip(seqs[start:end], texts[start:end], datas[start:end], strict=True)
             yield "".join(
-                f"{seq}{before}{NULL if key is None else text_of(key)}{between}"
-                f"{NULL if data is None else data.replace(BACKSLASH, ESCAPED)}{after}\n"
+                f"{seq}{before}{key}{between}{NULL if data is None else data.replace(BACKSLASH, ESCAPED)}{after}\n"
                 for seq, key, data in part
             )
 
