@@ -66,6 +66,8 @@ def _float(text: str) -> float | Raw:
 
 
 def _integer(text: str) -> int | Raw:
+    if len(text) > sys.float_info.max_10_exp:
+        _float(text)
     return Raw(text) if text == "-0" else int(text)
 
 
