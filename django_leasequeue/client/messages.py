@@ -198,7 +198,7 @@ class ApiError(ClientError):
 
 
 class InvalidRequest(ApiError):
-    """400, 406, 413, 415: the request is invalid or too large; a retry never succeeds."""
+    """400, 406, 411, 413, 415: the request is invalid or too large; a retry never succeeds."""
 
 
 class Unauthorized(ApiError):
@@ -246,7 +246,7 @@ _BY_CODE: dict[str, type[ApiError]] = {
 }  # fmt: skip
 _BY_STATUS: dict[int, type[ApiError]] = {
     400: InvalidRequest, 401: Unauthorized, 403: Forbidden, 406: InvalidRequest, 409: TopicConflict,
-    413: InvalidRequest, 415: InvalidRequest, 422: TopicFull, 429: Throttled,
+    411: InvalidRequest, 413: InvalidRequest, 415: InvalidRequest, 422: TopicFull, 429: Throttled,
 }  # fmt: skip
 
 

@@ -98,7 +98,8 @@ def _sentence(text: str) -> str:
 
 CODES = {
     400: "invalid_request", 401: "unauthorized", 403: "forbidden", 404: "not_found", 405: "method_not_allowed",
-    406: "not_acceptable", 413: "payload_too_large", 415: "unsupported_media_type", 429: "throttled", 500: "internal",
+    406: "not_acceptable", 411: "length_required", 413: "payload_too_large", 415: "unsupported_media_type",
+    429: "throttled", 500: "internal",
 }  # fmt: skip
 
 

@@ -121,6 +121,7 @@ STATUS: dict[int, Words] = {
     405: "Another method is needed.",
     406: "The answer is an event stream, and `Accept` does not take one.",
     409: "The topic does not allow it.",
+    411: "A chunked body, under WSGI.",
     413: lambda: f"The body has more than {conf.settings.API.MAX_BODY_BYTES:,} bytes.",
     415: lambda: f"The body is not JSON, which may be nested {conf.settings.API.MAX_DEPTH} deep.",
     422: "The topic is at its cap and rejects.",
@@ -128,7 +129,7 @@ STATUS: dict[int, Words] = {
     500: "An error of the server.",
     503: "The database is not reachable, or this server cannot stream; `Retry-After` says when to come again.",
 }
-_ALWAYS, _WITH_BODY = (400, 401, 403, 429, 500), (413, 415)
+_ALWAYS, _WITH_BODY = (400, 401, 403, 429, 500), (411, 413, 415)
 
 try:
     from drf_spectacular.extensions import (

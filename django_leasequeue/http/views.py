@@ -248,7 +248,10 @@ class ApiView(APIView):
     async def read(self, limit: int) -> bytes | None:
         """Return the request's body, inflated; ``None`` if it has more than ``limit`` bytes: those are not read."""
         request = self.request._request
-        length = request.META.get("CONTENT_LENGTH") or "0"
+        length = request.META.get("CONTENT_LENGTH") or ""
+        if not length and "HTTP_TRANSFER_ENCODING" in request.META and isinstance(request, WSGIRequest):
+            message = "Under WSGI a chunked body is not read: send it with Content-Length, or serve the API by ASGI."
+            raise ApiError(411, "length_required", message)
         if length.isdecimal() and (len(length) > 18 or int(length) > limit):
             return None
         unread = getattr(request, "scope", {}).get(payload.UNREAD)

@@ -125,7 +125,8 @@ def endpoint(
         status: kind if kind is None or isinstance(kind, dict) else schema_of(kind) for status, kind in answers.items()
     }
     found = {status: Answer(shape, "Done." if shape else "No body.") for status, shape in shapes.items()}
-    found |= {status: Answer(schema_of(Error), _STATUS[status]) for status in sorted({*_ALWAYS, *errors})}
+    refused = {*_ALWAYS, *errors, *((411,) if "body" in said else ())}
+    found |= {status: Answer(schema_of(Error), _STATUS[status]) for status in sorted(refused)}
     parameters = [
         Parameter("X-Project-Id", {"type": "string", "minLength": 1, "maxLength": 256}, where="header"),
         Parameter("Client-ID", {"type": "string", "format": "uuid"}, where="header", required=client),
