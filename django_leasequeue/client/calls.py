@@ -70,7 +70,7 @@ class Calls(Runs):
         """Append 1 to 10,000 records (or objects with ``data``, ``tag``, ``meta``, ``node``), all or none.
 
         A retry after a failure appends nothing twice: every write has an idempotency key, valid for the topic's
-        ``idempotency_window_ms`` (two minutes by default). With your own key, at most 256 bytes, a restarted program
+        ``idempotency_window_ms`` (two minutes by default). With your own key, at most 1,024 bytes, a restarted program
         does not write twice either. ``create``: the first write makes the topic by ``config`` (by default a log).
         """
         body: dict[str, Any] = {
