@@ -147,11 +147,10 @@ class ApiKeyForm(forms.ModelForm):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        # Django's two fields of a time have one label.
-        for each, label in zip(
-            self.fields["expires_at"].widget.widgets, (_("Expires at: date"), _("Expires at: time")), strict=True
-        ):
-            each.attrs["aria-label"] = label
+        if "expires_at" in self.fields:  # Django's two fields of a time have one label
+            labels = (_("Expires at: date"), _("Expires at: time"))
+            for each, label in zip(self.fields["expires_at"].widget.widgets, labels, strict=True):
+                each.attrs["aria-label"] = label
 
 
 @admin.register(ApiKey)

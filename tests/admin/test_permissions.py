@@ -38,11 +38,12 @@ def place() -> dict[str, Any]:
     one_worker = worker()
     engine.run(engine.start_workflow([Node("work", NewJob({}, name="step"))], WORKFLOW))
     engine.run(engine.set_limits([LimitValues("api", concurrency=1)]))
+    key = models.ApiKey.objects.create(name="viewed", prefix="p", digest="d", scopes=["read"])
     recurring = models.RecurringTask.objects.create(name="report", schedule="0 * * * *", task=REPORT, args=["report"])
     return {
         "QUEUE": queue, "LETTER": letter, "LEASED": leased, "READY": ready, "CLAIM": claim, "WORKER": one_worker.pk,
         "WORKFLOW": WORKFLOW, "LIMIT": models.Limit.objects.get().pk, "RECURRING": recurring.pk,
-        "OPERATION": start("retry", "queue=other").pk,
+        "OPERATION": start("retry", "queue=other").pk, "KEY": key.pk,
     }  # fmt: skip
 
 
@@ -103,6 +104,9 @@ NEEDS = [
     Need("limit_change LIMIT", "view_limit"),
     Need("limit_change LIMIT", "view_limit change_limit", {"concurrency": "9"}),
     Need("recurringtask_changelist", "view_recurringtask"),
+    Need("recurringtask_change RECURRING", "view_recurringtask"),
+    Need("apikey_changelist", "view_apikey"),
+    Need("apikey_change KEY", "view_apikey"),
     Need("deadletters", "view_job"),
     Need("deadletters_list", "view_job"),
     Need("deadletters_export", "view_job"),
