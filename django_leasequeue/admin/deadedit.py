@@ -19,6 +19,7 @@ from ..engine.dead.filter import moment
 from ..engine.dead.redaction import HIDDEN, readable, redact
 from ..engine.dead.search import DeadRow
 from ..engine.dead.triage import dead_rows
+from ..engine.limits import MAX_SEQ
 from ..exceptions import InvalidOption, LeaseQueueError
 from ..http.payload import too_deep
 from ..tasks.arguments import check_arguments
@@ -115,7 +116,7 @@ def check_data(text: str, dead_letter: DeadRow, real: Any, shown: Any) -> Any:
 
 def edit(admin: pages.ModelAdmin[Any], request: HttpRequest, seq: int) -> HttpResponse:
     """Show the data of a dead letter to be edited, the difference, and retry it (POST with ``confirmed``)."""
-    rows = reading.run(dead_rows([seq], payload=True))
+    rows = reading.run(dead_rows([seq], payload=True)) if seq <= MAX_SEQ else []
     if not rows:
         raise Http404(f"Job {seq} is no dead letter.")
     dead_letter = rows[0]

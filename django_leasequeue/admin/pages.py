@@ -15,7 +15,8 @@ from urllib.parse import urlencode
 import django
 from django import forms
 from django.contrib import admin
-from django.core.exceptions import PermissionDenied
+from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
+from django.core.exceptions import BadRequest, PermissionDenied
 from django.core.paginator import Paginator
 from django.db.models import Model, QuerySet
 from django.forms.fields import InvalidJSONInput
@@ -33,6 +34,7 @@ from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_POST
 
 from ..engine.dead.filter import unknown_name
+from ..engine.limits import seq_of
 from ..engine.outage import Outage, passes
 from ..engine.queues import routing
 from ..exceptions import LargeStorageError
@@ -342,6 +344,8 @@ class FramedAdmin(ModelAdmin[M]):
     every: ClassVar[int] = 0
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        if not all(seq_of(text) for text in request.POST.getlist(ACTION_CHECKBOX_NAME)):
+            raise BadRequest(f"{ACTION_CHECKBOX_NAME} must be numbers of rows.")
         title = capfirst(self.opts.verbose_name_plural)
         frame = {"lq_navigation": self.navigation(request), "every": self.every, "title": title}
         return super().changelist_view(request, {**frame, **(extra_context or {})})

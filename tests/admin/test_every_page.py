@@ -79,11 +79,20 @@ def test_nonsense_is_no_trouble(name: str, queries: list[dict[str, Any]]) -> Non
 
 @pytest.mark.parametrize(("name", "status"), [
     ("job_change", 404), ("queue_change", 404), ("queue_options", 404), ("worker_change", 302), ("limit_change", 302),
+    ("deadletters_edit", 404),
 ])  # fmt: skip
 def test_what_is_not_there(name: str, status: int) -> None:
     client = boss()
     for number in (999_999, 2**62, 2**63, 10**30):
         assert client.get(admin_url(name, number)).status_code == status
+
+
+@pytest.mark.parametrize(("name", "action"), [("worker", "stop"), ("limit", "reset"), ("recurringtask", "pause")])
+def test_a_selection_that_no_row_can_have_is_refused(name: str, action: str) -> None:
+    client = boss()
+    for selected in ("x", 2**63, LONG):
+        data = {"action": action, "_selected_action": selected}
+        assert client.post(admin_url(f"{name}_changelist"), data).status_code == 400
 
 
 @pytest.mark.slow

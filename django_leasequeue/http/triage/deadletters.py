@@ -95,7 +95,7 @@ class TriageView(ReadView):
 
     async def letter(self, seq: str, *, payload: bool) -> DeadRow:
         number = seq_of(seq) or 0
-        rows = await self.runner.run(dead_rows([min(number, 2**63 - 1)], payload=payload)) if number else []
+        rows = await self.runner.run(dead_rows([number], payload=payload)) if number else []
         if not rows or rows[0].project != self.project or not self.access.sees(rows[0].queue):
             message = f"There is no dead letter {seq[:80]}: it was retried, discarded, or never was."
             raise ApiError(404, "not_found", message)
