@@ -101,7 +101,8 @@ def verify(size: int = 1_000, *, since: datetime | None = None) -> Statements[Ve
     behind = yield "sequences_behind", {}
     total += len(behind)
     for sequence, highest, last in behind:
-        expected = {"sequence": sequence, "at_least": highest, "mend": f"SELECT setval('{sequence}', {highest})"}
+        mend = f"SELECT setval('{sequence}', greatest({highest}, nextval('{sequence}')))"
+        expected = {"sequence": sequence, "at_least": highest, "mend": mend}
         rows.append(("sequence_behind", 0, 0, codec.dumps(expected), codec.dumps({"last": last})))
     names = yield "queue_names", {"queues": arrays.integers({queue_id for _, _, queue_id, *_ in rows})}
     known = {queue_id: (name, project) for queue_id, project, name, _ in names}

@@ -3,7 +3,7 @@
 -- Index: the primary keys; leasequeue_event_occurred (BRIN) from an hour before the reaper noted its timeline last; the
 --   log as a whole where nothing was written since.
 -- Pages: whole tables: the log's newest hour, tables of a handful of rows.
--- Returns: the sequence, the highest number in use, the last one drawn (0: none). Jobs that are gone have left theirs
+-- Returns: the sequence, the highest number in use, the last one drawn (0: none), of those that the role may read. Jobs that are gone have left theirs
 --   in the log, with topics and with the timeline. (Not floors: one may stand too high.)
 WITH noted AS MATERIALIZED (
     SELECT COALESCE(max(noted_at) - interval '1 hour', '-infinity') AS since FROM leasequeue_timeline
@@ -44,4 +44,5 @@ WITH noted AS MATERIALIZED (
     SELECT pg_get_serial_sequence(format('%%I', numbers.name), numbers.of) AS sequence, numbers.highest FROM numbers
 )
 SELECT sequences.sequence, sequences.highest, COALESCE(pg_sequence_last_value(sequences.sequence::regclass), 0)
-FROM sequences WHERE sequences.highest > COALESCE(pg_sequence_last_value(sequences.sequence::regclass), 0) ORDER BY 1
+FROM sequences WHERE sequences.highest > COALESCE(pg_sequence_last_value(sequences.sequence::regclass), 0)
+    AND has_sequence_privilege(sequences.sequence, 'USAGE, SELECT') ORDER BY 1
