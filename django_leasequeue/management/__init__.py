@@ -5,6 +5,7 @@ The modules of `commands` import it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
@@ -19,7 +20,7 @@ from django.utils.translation import gettext
 
 from django_leasequeue import conf
 from django_leasequeue.engine import audit, pool
-from django_leasequeue.engine.outage import advice
+from django_leasequeue.engine.outage import advice, missing_right, passes
 from django_leasequeue.engine.queues import routing
 from django_leasequeue.exceptions import LeaseQueueError
 
@@ -33,20 +34,35 @@ class LeaseQueueCommand(BaseCommand):
 
     def execute(self, *args: Any, **options: Any) -> str | None:
         try:
+            if options.get("database"):
+                routing.check_alias(options["database"])
             return super().execute(*args, **options)
         except (LeaseQueueError, ImproperlyConfigured, DjangoError, psycopg.Error) as error:
             text = advice(error)
-            if text is None and isinstance(error, DjangoError | psycopg.Error):
+            if isinstance(error, DjangoError | psycopg.Error) and not (text or missing_right(error) or passes(error)):
                 raise
-            raise CommandError(text or str(error)) from error
+            raise CommandError(text or str(error).strip()) from error
 
     def line(self, text: str, **facts: object) -> None:
         """Write a line to standard output: a template and its facts."""
-        self.stdout.write(text.format(**facts))
+        self.stdout.write(text.format(**{name: printable(fact) for name, fact in facts.items()}))
 
     def note(self, action: str, using: str, **facts: Any) -> None:
         """Write a line of the audit: the user of the shell did this."""
         audit.write(action, audit.shell(), **facts, using=using)
+
+
+def number(text: str) -> float:
+    """Return a finite number of the command line."""
+    if not math.isfinite(value := float(text)):
+        raise ValueError(text)
+    return value
+
+
+def printable(value: object) -> str:
+    """Return a value in one line, without codes that a terminal obeys: others may have named it."""
+    text = str(value)
+    return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 def failure(text: str, *, returncode: int = 1, **facts: object) -> CommandError:
@@ -105,4 +121,4 @@ def _cell(value: Any) -> str:
         return "-"
     if isinstance(value, datetime):
         return f"{value:%Y-%m-%d %H:%M:%S}"
-    return str(value)
+    return printable(value)

@@ -14,9 +14,7 @@ from enum import IntEnum
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from django.conf import settings as django_settings
 from django.core.exceptions import ImproperlyConfigured
-from django.db import connections
 from django.utils.module_loading import import_string
 
 from .. import conf
@@ -90,8 +88,7 @@ def load_each(**given: Any) -> list[WorkerOptions]:
     check_names("limits", tuple(options.limits), "names and patterns ('mail*') of queues")
     aliases = [options.database] if options.database else routing.aliases()
     for alias in aliases:
-        if alias not in django_settings.DATABASES or connections[alias].vendor != "postgresql":
-            raise ImproperlyConfigured(f"database must be a PostgreSQL alias of DATABASES; it is {alias!r}.")
+        routing.check_alias(alias)
     return [replace(options, database=alias) for alias in aliases]
 
 

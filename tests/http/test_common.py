@@ -108,7 +108,8 @@ def test_a_body_of_another_content_type_is_refused(api: Api) -> None:
     b'{"records": [{"data": Infinity}]}', b'{"records": [{"data": 1e400}]}', b'{"records": [{"data": "\xff"}]}',
     b'{"records": [{"data": "\\ud800"}]}', b'{"records": [{"data": 123456789012345678901234567890, "x": NaN}]}',
     b"{\"records\": [{'data': 1}]}", b'{"records": [{"data": 1},]}', b"\xef\xbb\xbf{}",
-    b'{"records": [{"data": -1e400}]}', b'{"records": [{"data": -1%b}]}' % (b"0" * 309), b'{"records": [{"data": %b}]}' % (b"1" * 5_000),
+    b'{"records": [{"data": -1e400}]}', b'{"records": [{"data": %b}]}' % (b"1" * 5_000),
+    b'{"records": [{"data": -1%b}]}' % (b"0" * 309),
     b'{"records": [{"data": 1, "tag": 1e3}]}', b'{"records": [{"data": 1}], "create": 1.0}',
 ])  # fmt: skip
 @pytest.mark.usefixtures("either")

@@ -10,6 +10,7 @@ from django.core.management import CommandError
 from django_leasequeue import engine
 from django_leasequeue.engine import LimitValues, NewJob
 from django_leasequeue.engine.flow.declared import Limited
+from django_leasequeue.engine.jobs.pausing import pause_task
 from django_leasequeue.engine.queues import declared
 from django_leasequeue.exceptions import InvalidOption
 from django_leasequeue.models import LeaseEvent, Queue, RecurringTask, Worker
@@ -278,3 +279,23 @@ def test_limits_that_jobs_wait_for(clock) -> None:
     (line,) = status.read_status("default").limits
     assert line == status.LimitLine("one", "1 at a time", keys=1, waiting=2, taken=1)
     assert "Limits that jobs wait for" in said("leasequeue_status")
+
+
+@pytest.mark.parametrize("words", [
+    *(f"{command} --database nope" for command in (
+        "runreaper --once", "leasequeue_status", "leasequeue_tasks list", "leasequeue_dlq list",
+        "leasequeue_queues list", "leasequeue_limits list", "leasequeue_verify", "leasequeue_index list", "leasequeue_restored",
+    )),
+    "leasequeue_dlq retry --dry-run --seq 99999999999999999999", "leasequeue_dlq retry --yes --jitter nan",
+    "leasequeue_apikey create x --days 99999999999", "leasequeue_apikey create x --days nan",
+    "leasequeue_limits set x --rate 1 --per inf", "leasequeue_restored --wait nan",
+])  # fmt: skip
+def test_a_value_that_cannot_be_is_refused_in_a_line(words: str) -> None:
+    out, failure = tried(*words.split())
+    assert (out, len(str(failure).splitlines())) == ("", 1)
+
+
+def test_what_others_named_is_shown_in_one_line_and_does_nothing_to_a_terminal() -> None:
+    engine.run(pause_task("shop.pay\nAll is well.\x1b[31m"))
+    for words in ("leasequeue_status", "leasequeue_tasks list"):
+        assert r"shop.pay\nAll is well.\x1b[31m" in said(*words.split())

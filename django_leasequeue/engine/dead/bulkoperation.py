@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 
 from django.db import transaction
 
-from ...exceptions import BatchTooLarge, InvalidOption, LeaseQueueError, OperationActive
+from ...exceptions import InvalidOption, LeaseQueueError, OperationActive
 from .. import arrays, codec
 from ..audit import CODE, Actor
 from ..django_executor import run
-from ..limits import check_integer
+from ..limits import check_integer, check_seqs
 from ..operation import BEGIN, Statements, operation
 from ..queues.queues import require
 from .action import Acted, act_steps, check_action
@@ -138,9 +138,7 @@ def start_operation(
         raise InvalidOption(f"A rate is more than 0 and at most {MAX_RATE:,.0f} jobs a second; it is {asked.rate}.")
     if wanted.prefixes:
         raise InvalidOption("An operation is over a queue or over all of them, not over those that begin so.")
-    numbers = None if seqs is None else sorted(set(seqs))
-    if numbers is not None and len(numbers) > MAX_SELECTION:
-        raise BatchTooLarge(f"A selection has at most {MAX_SELECTION:,} jobs; there are {len(numbers):,}.")
+    numbers = None if seqs is None else sorted(check_seqs(seqs, MAX_SELECTION))
     if asked.to is not None:
         yield from require(wanted.project or "", asked.to)
     yield BEGIN, {}

@@ -86,6 +86,12 @@ def routes() -> Routes:
     return _shared.get("routes", lambda _: Routes())
 
 
+def check_alias(alias: str) -> None:
+    """Check that a database that somebody chose may hold queues."""
+    if alias not in django_settings.DATABASES or connections[alias].vendor != "postgresql":
+        raise ImproperlyConfigured(f"database must be a PostgreSQL alias of DATABASES; it is {alias!r}.")
+
+
 def alias_of(project: str, queue: str, *, adding: bool = False) -> str:
     """Return the alias of the database that holds a queue.
 

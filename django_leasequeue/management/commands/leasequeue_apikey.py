@@ -15,8 +15,11 @@ from django.utils.translation import gettext_noop
 from django_leasequeue import conf
 from django_leasequeue.engine import audit
 from django_leasequeue.http.access import create_key, revoke_key, rotate_key
-from django_leasequeue.management import LeaseQueueCommand, failure
+from django_leasequeue.management import LeaseQueueCommand, failure, number
 from django_leasequeue.models import ApiKey, ApiScope
+
+#: A hundred years.
+MAX_DAYS = 36_525
 
 
 class Command(LeaseQueueCommand):
@@ -33,7 +36,7 @@ class Command(LeaseQueueCommand):
         begin_so = _("only topics that begin so; may be repeated")
         create.add_argument("--topic", action="append", default=[], metavar="PREFIX", help=begin_so)
         create.add_argument("--project", default="", help=_("the tenant it belongs to"))
-        create.add_argument("--days", type=float, help=_("days until it expires (default: never)"))
+        create.add_argument("--days", type=number, help=_("days until it expires (default: never)"))
         create.add_argument("--rate", type=int, metavar="N", help=_("requests a second"))
         listing = actions.add_parser("list", help=_("list keys, never their secrets"))
         listing.add_argument("--all", action="store_true", help=_("revoked and expired ones too"))
@@ -51,8 +54,8 @@ class Command(LeaseQueueCommand):
         if unknown or not scopes:
             text = _("--scopes takes {scopes}; it is {given!r}.")
             raise failure(text, scopes=", ".join(ApiScope.values), given=options["scopes"])
-        if options["days"] is not None and options["days"] <= 0:
-            raise CommandError(_("--days must be more than 0."))
+        if options["days"] is not None and not 0 < options["days"] <= MAX_DAYS:
+            raise failure(_("--days must be more than 0 and at most {most}."), most=MAX_DAYS)
         expires_at = None if options["days"] is None else timezone.now() + timedelta(days=options["days"])
         try:
             token = create_key(

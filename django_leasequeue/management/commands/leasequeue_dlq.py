@@ -20,8 +20,9 @@ from django_leasequeue.engine.dead.action import CONFLICTS, DISCARD, KINDS, REDR
 from django_leasequeue.engine.dead.bulkoperation import MAX_SELECTION, Asked, change, run_batch, start
 from django_leasequeue.engine.dead.filter import DeadFilter, from_values
 from django_leasequeue.engine.dead.triage import Preview, dead_groups, dead_page, preview
+from django_leasequeue.engine.limits import check_seqs
 from django_leasequeue.engine.queues import routing
-from django_leasequeue.management import LeaseQueueCommand, failure, table
+from django_leasequeue.management import LeaseQueueCommand, failure, number, printable, table
 from django_leasequeue.models import BulkOperation
 
 #: Seconds between two looks at an operation.
@@ -72,7 +73,7 @@ class Command(LeaseQueueCommand):
         doing = CommandParser(add_help=False)
         doing.add_argument("--seq", type=int, action="append", help=_("only this job; may be given again"))
         doing.add_argument("--reason", default="", help=_("why; a discard needs one"))
-        doing.add_argument("--rate", type=float, help=_("jobs a second (default: as fast as it goes)"))
+        doing.add_argument("--rate", type=number, help=_("jobs a second (default: as fast as it goes)"))
         doing.add_argument("--yes", action="store_true", help=_("do not ask"))
         doing.add_argument("--dry-run", action="store_true", help=_("only say what it would touch"))
         how = doing.add_mutually_exclusive_group()
@@ -80,7 +81,7 @@ class Command(LeaseQueueCommand):
         how.add_argument("--here", action="store_true", help=_("do it in this process, whether a reaper runs or not"))
         jitter = CommandParser(add_help=False)
         random_wait = _("each job waits a random time up to it, in seconds")
-        jitter.add_argument("--jitter", type=float, default=0, help=random_wait)
+        jitter.add_argument("--jitter", type=number, default=0, help=random_wait)
         from_step = _("this step and those after it run again; only jobs with it")
         jitter.add_argument("--from-step", metavar="NAME", help=from_step)
         actions = parser.add_subparsers(
@@ -168,9 +169,7 @@ class Command(LeaseQueueCommand):
         to = options["to"] if kind == REDRIVE else None
         from_step = options.get("from_step")
         check_action(kind, to, options["reason"], from_step)
-        seqs = options["seq"]
-        if seqs is not None and len(seqs) > MAX_SELECTION:
-            raise failure(_("--seq takes at most {number} jobs."), number=MAX_SELECTION)
+        seqs = options["seq"] and check_seqs(options["seq"], MAX_SELECTION)
         routing.check_redrive(wanted.project or "", to, self._using)
         found = engine.run(preview(wanted, seqs=seqs), self._using)
         if options["dry_run"] or not (found.matches or found.capped):
@@ -195,7 +194,7 @@ class Command(LeaseQueueCommand):
         self.line(text, number=found.matches)
         for name, counts in (("queue", found.queues), ("task", found.tasks), ("error", found.errors)):
             for word, count in counts:
-                self.stdout.write(f"  {name} {word}: {count}")
+                self.stdout.write(f"  {name} {printable(word)}: {count}")
 
     def _ask(self, kind: str, found: Preview) -> None:
         if not sys.stdin.isatty():

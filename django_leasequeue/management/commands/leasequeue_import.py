@@ -39,7 +39,8 @@ class Command(LeaseQueueCommand):
             "--map", action="append", default=[], metavar="OLD=NEW", help=_("a task has another path here")
         )
         aliases = list(connections)
-        beat.add_argument("--database", default=DEFAULT_DB_ALIAS, choices=aliases, help=_("the one with its tables"))
+        tables = _("the one with its tables")
+        beat.add_argument("--database", dest="source_alias", default=DEFAULT_DB_ALIAS, choices=aliases, help=tables)
         beat.add_argument("--dry-run", action="store_true", help=_("only say what it would do"))
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -49,7 +50,7 @@ class Command(LeaseQueueCommand):
         if wrong := [pair for pair in options["map"] if not all(pair.partition("="))]:
             raise failure(_("--map takes OLD=NEW, two dotted paths; it is {given!r}."), given=wrong[0])
         renamed = {old: new for old, _, new in (pair.partition("=") for pair in options["map"])}
-        lines = list(celery_beat.move(options["database"], renamed, dry_run=options["dry_run"]))
+        lines = list(celery_beat.move(options["source_alias"], renamed, dry_run=options["dry_run"]))
         self.stdout.write(table(("name", "task", "schedule", "zone", "outcome"), lines))
         counts = (f"{sum(line.outcome.startswith(way) for line in lines)} {way}" for way in celery_beat.OUTCOMES)
         self.stdout.write(f"{', '.join(counts)}.{' Nothing was written.' if options['dry_run'] else ''}")

@@ -13,7 +13,7 @@ from django.utils.translation import gettext_noop
 from django_leasequeue import conf, engine
 from django_leasequeue.engine import LimitValues
 from django_leasequeue.engine.flow.figures import allows, changed, given_back, list_limits
-from django_leasequeue.management import LeaseQueueCommand, failure, table
+from django_leasequeue.management import LeaseQueueCommand, failure, number, table
 from django_leasequeue.models import Limit
 
 
@@ -38,7 +38,7 @@ class Command(LeaseQueueCommand):
         change.add_argument("name")
         change.add_argument("--concurrency", type=int, metavar="N", help=_("jobs of a key at once"))
         change.add_argument("--rate", type=int, metavar="N", help=_("starts of a key in the time --per"))
-        change.add_argument("--per", type=float, metavar="SECONDS", help=_("the time of --rate"))
+        change.add_argument("--per", type=number, metavar="SECONDS", help=_("the time of --rate"))
         change.add_argument("--burst", type=int, default=0, metavar="N", help=_("how many more may start at once"))
         change.add_argument("--fair", action="store_true", help=_("keys take turns; needs --concurrency"))
         change.add_argument("--unlimited", action="store_true", help=_("let everything pass, instead of the others"))

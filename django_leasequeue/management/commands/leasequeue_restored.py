@@ -12,7 +12,7 @@ from django.utils.translation import gettext_noop
 
 from django_leasequeue.engine import ConnectionExecutor, epoch
 from django_leasequeue.engine.pool import connect
-from django_leasequeue.management import LeaseQueueCommand, add_database, by_owner, databases, failure
+from django_leasequeue.management import LeaseQueueCommand, add_database, by_owner, databases, failure, number
 
 #: Seconds between two tries for the lock of the lease log.
 PAUSE = 0.5
@@ -31,7 +31,7 @@ class Command(LeaseQueueCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         add_database(parser)
         parser.add_argument(
-            "--wait", type=float, default=30.0, metavar="SECONDS",
+            "--wait", type=number, default=30.0, metavar="SECONDS",
             help=_("for transactions that have written to the log (%(default)s)"),
         )  # fmt: skip
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -127,7 +128,8 @@ def _since(text: str | None) -> datetime | None:
     if text is None:
         return None
     if (age := _AGE.match(text)) is not None:
-        return clock.now() - timedelta(**{_UNITS[age[2]]: int(age[1])})
+        with suppress(ValueError, OverflowError):
+            return clock.now() - timedelta(**{_UNITS[age[2]]: int(age[1])})
     try:
         moment = parse_datetime(text)
     except ValueError:
