@@ -15,7 +15,7 @@ from ..twins import Body, Either, Give, Repeatable, aiterate, arun, either, iter
 from . import plans
 from .calls import Calls
 from .messages import ClientJob, ConnectionFailed
-from .plans import Plan, Request, Retry, Source, T, call
+from .plans import Plan, Request, Retry, Source, T, call, is_stream
 
 Batches = TypeVar("Batches")
 Jobs = TypeVar("Jobs")
@@ -140,7 +140,7 @@ class EventStream:
         send = partial(http.send, http.build_request(**self._client._parts(request)), stream=True)
         response = self.response = yield either(send, send)
         self._pieces = response.aiter_raw() if isinstance(http, httpx.AsyncClient) else response.iter_raw()
-        if response.status_code != 200:
+        if not is_stream(response):
             yield either(response.read, response.aread)
         return self.response
 

@@ -102,7 +102,7 @@ def read(answer: httpx.Response) -> dict[str, Any]:
     except ValueError:
         found = None
     status = answer.status_code
-    if status < 300 and isinstance(found, dict):
+    if status < 300 and isinstance(found, dict) and "performance" in found:  # as every answer of the API has it
         return found
     retry_after = seconds_of(answer.headers.get("retry-after"))
     error = found.get("error") if isinstance(found, dict) else None
@@ -117,6 +117,11 @@ def read(answer: httpx.Response) -> dict[str, Any]:
         f"address must be the URL of the API, for example https://jobs.example.com/v0; it answered {status} with"
         f" {start!r}."
     )
+
+
+def is_stream(answer: httpx.Response) -> bool:
+    """Whether an answer is an event stream, whose body is read as it comes."""
+    return answer.status_code == 200 and answer.headers.get("content-type", "").startswith("text/event-stream")
 
 
 def call(plan: Plan[T], retry: Retry, clock: Callable[[], float] = time.monotonic) -> Call[T]:
@@ -222,7 +227,7 @@ def work(stream: EventStream, topic: str, node: str, *, max: int = 1, lease_ms: 
         error: ClientError | None = None
         try:
             answer = yield from stream.open(request)
-            if answer.status_code != 200:
+            if not is_stream(answer):
                 read(answer)
             if failed:
                 logger.info("The stream of %r is open again", topic)

@@ -26,7 +26,7 @@ def answer(request):
         "/v0/topics/images/claim": {"claimed": [job]},
         "/v0/topics/images/ack": {"acked": 1, "skipped": []},
     }
-    return httpx.Response(200, json=answers[request.url.path])
+    return httpx.Response(200, json={**answers[request.url.path], "performance": {}})
 
 from leasequeue_client import Client, Record
 

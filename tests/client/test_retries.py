@@ -54,8 +54,8 @@ class Network(Calls):
             return end.value
 
 
-def good(value: Any) -> Response:
-    return Response(200, json=value)
+def good(value: dict[str, Any]) -> Response:
+    return Response(200, json={**value, "performance": {}})
 
 
 def refused(status: int, code: str, **headers: str) -> Response:
@@ -121,12 +121,15 @@ def test_what_does_not_pass_is_an_error_at_once(status: int, code: str, kind: ty
     assert type(caught.value) is kind
 
 
-@pytest.mark.parametrize(
-    "answer", [Response(200, content=b"<html>"), Response(404, content=b"<html>"), Response(301, content=b"")]
-)
+@pytest.mark.parametrize("answer", [
+    Response(200, content=b"<html>"), Response(200, json={"status": "ok"}), Response(404, content=b"<html>"),
+    Response(301, content=b""),
+])  # fmt: skip
 def test_something_else_at_the_address(answer: Response) -> None:
     with pytest.raises(client.BadAnswer, match="URL of the API"):
         Network(answer).get_topic("t")
+    with pytest.raises(client.BadAnswer, match="URL of the API"):
+        Server(work(Stream(), "t", "w1")).answer(Request, answer)
 
 
 def test_a_settle_call_tells_when_its_first_answer_was_lost() -> None:
@@ -155,7 +158,7 @@ def test_names_are_quoted_nothing_to_settle_asks_nobody_and_all_pages_are_listed
 
 
 OPENING = b"retry: 2000\n\n: hb\n\n"
-OPEN = Response(200, content=b"")
+OPEN = Response(200, headers={"content-type": "text/event-stream"})
 
 
 def item(seq: int) -> dict[str, Any]:
@@ -253,7 +256,7 @@ def test_what_fails_again_and_again_is_said_once(caplog: pytest.LogCaptureFixtur
         polling.answer(Request, ConnectionFailed("refused"))
         polling.answer(Either)
     stream.answer(Request, OPEN)
-    polling.answer(Request, Response(200, content=b'{"claimed": []}'))
+    polling.answer(Request, good({"claimed": []}))
     assert [record.getMessage() for record in caplog.records] == [
         "The stream of 't' ended, connecting again: refused", "Cannot claim from 't', trying again: refused",
         "The stream of 't' is open again", "Claiming from 't' again",
@@ -277,7 +280,7 @@ def test_claims_look_less_often_at_an_empty_queue() -> None:
     server = Server(claims("t", "w1", Retry(tries=1), max=4, poll_seconds=0.3))
 
     def answered(*seqs: int) -> Response:
-        return Response(200, content=json.dumps({"claimed": [item(seq) for seq in seqs]}).encode())
+        return good({"claimed": [item(seq) for seq in seqs]})
 
     pauses = []
     for _ in range(5):
