@@ -216,12 +216,23 @@ class Worker:
         self._leases.drop(job)
         self._free.set()
 
-    def _call(self, job: ClientJob) -> None:
-        """Call the handler in its thread, unless the process stood still until the lease was over."""
-        if self._leases.is_good(job):
-            self._handler(job)
-        else:
+    def _call(self, job: ClientJob) -> BaseException | None:
+        """Call the handler in its thread, unless the process stood still until the lease was over.
+
+        What it raises is returned: a future does not take a ``StopIteration``, and others would end the event loop.
+        """
+        if not self._leases.is_good(job):
             job.lose()
+            return None
+        try:
+            self._handler(job)
+        except (Exception, Suspended) as error:  # noqa: BLE001
+            return error
+        except BaseException as error:  # noqa: BLE001
+            failure = RuntimeError(f"The handler raised {error!r}")
+            failure.__cause__ = error
+            return failure
+        return None
 
     async def _run_one(self, job: ClientJob, before: list[asyncio.Task[None]]) -> None:
         delay_ms: int | None = None
@@ -239,7 +250,9 @@ class Worker:
             else:
                 self._synchronous = self._synchronous or self._template.synchronous()
                 job.steps = JobSteps(self._synchronous, self.node, job)
-                await asyncio.get_running_loop().run_in_executor(self._threads, self._call, job)
+                raised = await asyncio.get_running_loop().run_in_executor(self._threads, self._call, job)
+                if raised is not None:
+                    raise raised
         except Suspended:
             return
         except Again as again:
@@ -251,7 +264,7 @@ class Worker:
                 job.lose()
                 await self._batcher.settle(job, 0)
             raise
-        except Exception:
+        except (Exception, SystemExit):
             delay_ms = 0 if job.cancelled else round(self._retry_delay(job) * 1000)
             logger.exception("Job %s of %r failed; it is delivered again in %d ms", job.seq, self.topic, delay_ms)
         if job.lost:

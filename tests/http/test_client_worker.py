@@ -155,6 +155,22 @@ def test_a_job_that_fails_comes_again(client: Client, queue: str, caplog: pytest
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("error", [StopIteration(), SystemExit(3), KeyboardInterrupt(), GeneratorExit()], ids=repr)
+def test_whatever_a_function_raises_its_job_comes_again(client: Client, queue: str, error: BaseException) -> None:
+    deliveries: list[int] = []
+
+    def handler(job: ClientJob) -> None:
+        deliveries.append(job.deliveries)
+        if job.deliveries < 2:
+            raise error
+
+    client.produce(queue, [Record(1)])
+    with running(Worker(client, queue, handler, concurrency=1, retry_delay=lambda job: 0.05)):
+        eventually(empty(client, queue))
+    assert deliveries == [1, 2]
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("stream", [True, False])
 def test_a_handler_asks_for_another_time(client: Client, queue: str, stream: bool, caplog: Any) -> None:
     times: list[float] = []

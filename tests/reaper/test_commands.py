@@ -284,7 +284,8 @@ def test_limits_that_jobs_wait_for(clock) -> None:
 @pytest.mark.parametrize("words", [
     *(f"{command} --database nope" for command in (
         "runreaper --once", "leasequeue_status", "leasequeue_tasks list", "leasequeue_dlq list",
-        "leasequeue_queues list", "leasequeue_limits list", "leasequeue_verify", "leasequeue_index list", "leasequeue_restored",
+        "leasequeue_queues list", "leasequeue_limits list", "leasequeue_verify",
+        "leasequeue_index list", "leasequeue_restored",
     )),
     "leasequeue_dlq retry --dry-run --seq 99999999999999999999", "leasequeue_dlq retry --yes --jitter nan",
     "leasequeue_apikey create x --days 99999999999", "leasequeue_apikey create x --days nan",
