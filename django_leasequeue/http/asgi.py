@@ -86,7 +86,7 @@ class ApiHandler(ASGIHandler):
         if client.more:  # the view reads the body once it has admitted the client
             scope[UNREAD] = client
         scope[TRANSPORT] = getattr(getattr(send, "__self__", None), "transport", None)  # (uvicorn's)
-        set_script_prefix(scope.get("root_path", ""))
+        set_script_prefix(get_script_prefix(scope))
         file: Any = _BodyFile(client) if client.more else io.BytesIO(first.get("body", b""))
         request, refused = self.create_request(scope, file)
         if request is None:

@@ -16,6 +16,7 @@ from django.core.handlers.wsgi import WSGIRequest
 from django.db import connections, transaction
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
+from django.urls import get_script_prefix
 from django.views.decorators.csrf import csrf_exempt
 from rest_framework.parsers import JSONParser
 from rest_framework.renderers import JSONRenderer
@@ -157,6 +158,8 @@ class ApiView(APIView):
         self.began = scope.get(payload.RECEIVED) or time.perf_counter() if scope else time.perf_counter()
         self.args, self.kwargs, self.headers, self.warnings = args, kwargs, {}, []
         topic = kwargs.get(self.subject)
+        # Under ASGI Django leaves FORCE_SCRIPT_NAME out of it, and our links would be without.
+        request.path = get_script_prefix() + request.path_info.removeprefix("/")
         self.request = wrapped = self.initialize_request(request, *args, **kwargs)
         try:
             allowed, method = self.allowed_methods, request.method or ""

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from django.conf import settings as django_settings
 from django.contrib.auth.models import User
+from django.core.asgi import get_asgi_application
 from django.test import override_settings
 from rest_framework.authentication import BaseAuthentication
 from rest_framework.request import Request
@@ -44,6 +45,8 @@ async def get(
     sent = {"host": host, "content-type": "application/json", **headers}
 
     async def receive() -> Message:
+        if not pieces:
+            await asyncio.Event().wait()
         piece = pieces.pop(0)
         return {"type": "http.request", "body": piece, "more_body": bool(pieces)}
 
@@ -98,6 +101,13 @@ async def test_without_a_host_there_are_the_doors_only() -> None:
     application = beside(None, "/queues/v0/")  # below a path of its own
     assert (await get(application, "/queues/v0/topics", root="/queues"))[0] == 401
     assert (await get(application, "/queues/v0/report", root="/queues"))[0] == 404
+
+
+async def test_links_begin_with_the_prefix_that_a_proxy_strips(settings: Any) -> None:
+    settings.FORCE_SCRIPT_NAME = "/sub"
+    for application in (beside(None, "/v1/"), get_asgi_application()):
+        status, body = await get(application, "/v1/", accept="application/json-home")
+        assert (status, b'"/sub/v1/queues' in body) == (200, True)
 
 
 async def test_a_body_is_read_when_the_client_is_admitted_as_far_as_needed(settings: Any, monkeypatch: Any) -> None:
