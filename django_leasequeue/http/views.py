@@ -185,7 +185,7 @@ class ApiView(APIView):
             if limit is not None:
                 await throttle(self.access, limit)
             require(self.access, self.handler.scopes)
-            self.project = self.access.project
+            self.project = self.project_of(request)
         self.check_address(request, topic)
         if topic is None:
             return
@@ -193,6 +193,13 @@ class ApiView(APIView):
         alias = routing.alias_of(self.project, topic, adding=getattr(self.handler, "adds", False))
         if alias != runner.using:
             self.runner = runner.on(alias)
+
+    def project_of(self, request: Request) -> str:
+        """Return the project that a request works for, its key's; Zaqar's header that names another one is refused."""
+        if request.headers.get("X-Project-Id", self.access.project) != self.access.project:
+            message = "This key acts for its own project only, and X-Project-Id names another: use a key of that one."
+            raise ApiError(403, "forbidden", message)
+        return self.access.project
 
     def check_address(self, request: Request, topic: str | None) -> None:
         """Check what an API asks of a request beside a key."""

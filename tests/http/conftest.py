@@ -88,9 +88,15 @@ def ask(settings: Any) -> Ask:
     settings.LEASEQUEUE = {"API": {"ACCESS": "keys", "KEY_CACHE_SECONDS": 0}}
 
     def get(
-        path: str, query: Any = None, *, method: str = "get", scopes: tuple[str, ...] = ("read",), **rights: Any
+        path: str,
+        query: Any = None,
+        *,
+        method: str = "get",
+        scopes: tuple[str, ...] = ("read",),
+        headers: dict[str, str] | None = None,
+        **rights: Any,
     ) -> tuple[int, dict[str, Any]]:
-        headers = {"authorization": f"Bearer {create_key('test', list(scopes), **rights)[1]}"}
+        headers = {**(headers or {}), "authorization": f"Bearer {create_key('test', list(scopes), **rights)[1]}"}
         how: dict[str, Any] = {} if method == "get" else {"content_type": "application/json"}
         answer = getattr(Browser(), method)(f"/v0/{path}", query, headers=headers, **how)
         contract.check(method, f"/v0/{path}", answer.status_code, answer.json(), contract.TRIAGE)

@@ -18,7 +18,7 @@ from django_leasequeue import exceptions as ours
 from django_leasequeue.http import payload
 from django_leasequeue.http.errors import ApiError, describe
 from django_leasequeue.models import StoredJob
-from tests.http.client import Answer, Api, check
+from tests.http.client import Answer, Api, Ask, check
 
 
 def test_the_time_of_the_flush_is_reported_where_there_is_one(api: Api) -> None:
@@ -125,6 +125,13 @@ def test_a_chunked_body_which_wsgi_does_not_pass_on_is_refused(api: Api, path: s
     headers = {"transfer-encoding": "chunked", "client-id": "3381af92-2b9e-11e3-b191-71861300734c"}
     answer = api.client.generic("PUT" if path.endswith("new") else "POST", path, headers=headers)
     assert (answer.status_code, b"Content-Length" in answer.content) == (411, True), answer.content
+
+
+def test_a_header_that_names_the_project_of_somebody_else_is_refused(db: None, ask: Ask) -> None:
+    for named, status in (("tenant", 200), ("other", 403)):
+        headers = {"x-project-id": named}
+        rights: dict[str, Any] = {"scopes": ("read", "projects"), "project": "tenant", "headers": headers}
+        assert ask("dead-letters", **rights)[0] == status
 
 
 def test_unknown_fields_are_ignored_and_named(api: Api) -> None:

@@ -161,16 +161,21 @@ class ZaqarView(ApiView):
         self.perform_content_negotiation(request)
         await super()._admit(request, topic)
 
-    def check_address(self, request: Request, topic: str | None) -> None:
-        """Note the project and the client that a request names; check the name of its queue."""
+    def project_of(self, request: Request) -> str:
+        """Return the project that a request names, else its key's."""
+        own = self.access.project
         given: str | None = request.headers.get("X-Project-Id")
-        if given is not None and (not given or len(given) > 256 or "\x00" in given):
-            raise bad("X-Project-Id must be 1 to 256 characters; leave the header out for the project without a name.")
-        if not self.public and given is not None and given != self.project:
-            if PROJECTS not in self.access.scopes:
-                how = "leave X-Project-Id out, or use a key with the scope projects."
-                raise forbidden("Forbidden", f"This key acts for its own project only: {how}")
-            self.project = given
+        if given is None:
+            return own
+        if not given or len(given) > 256 or "\x00" in given:
+            raise bad("X-Project-Id must be 1 to 256 characters; leave the header out for the project of the key.")
+        if given != own and PROJECTS not in self.access.scopes:
+            how = "leave X-Project-Id out, or use a key with the scope projects."
+            raise forbidden("Forbidden", f"This key acts for its own project only: {how}")
+        return given
+
+    def check_address(self, request: Request, topic: str | None) -> None:
+        """Note the client that a request names; check the name of its queue."""
         client: str | None = request.headers.get("Client-ID")
         if client is None and self.handler.client:
             raise bad("The header Client-ID is missing: send a UUID that stays the same for your client.")
