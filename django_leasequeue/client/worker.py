@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import math
 import os
 import random
 import secrets
@@ -28,6 +29,8 @@ class Again(Exception):
     """Raised by a handler to give the job back for a delivery after ``delay`` seconds, without an error in the log."""
 
     def __init__(self, delay: float = 0.0) -> None:
+        if not 0 <= delay < math.inf:
+            raise InvalidOption(f"delay must be a number of seconds from 0; it is {delay!r}.")
         self.delay = delay
         super().__init__(f"again in {delay:g} s")
 
@@ -234,6 +237,13 @@ class Worker:
             return failure
         return None
 
+    def _delay_ms(self, job: ClientJob) -> int:
+        try:
+            return round(self._retry_delay(job) * 1000)
+        except Exception:
+            logger.exception("retry_delay gave no number of seconds for job %s: the default one is used", job.seq)
+            return round(default_delay(job) * 1000)
+
     async def _run_one(self, job: ClientJob, before: list[asyncio.Task[None]]) -> None:
         delay_ms: int | None = None
         try:
@@ -265,7 +275,7 @@ class Worker:
                 await self._batcher.settle(job, 0)
             raise
         except (Exception, SystemExit):
-            delay_ms = 0 if job.cancelled else round(self._retry_delay(job) * 1000)
+            delay_ms = 0 if job.cancelled else self._delay_ms(job)
             logger.exception("Job %s of %r failed; it is delivered again in %d ms", job.seq, self.topic, delay_ms)
         if job.lost:
             logger.warning("The lease of job %s was lost while it ran: it is delivered again", job.seq)

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import math
 import threading
 import time
 from collections import Counter
@@ -168,6 +169,18 @@ def test_whatever_a_function_raises_its_job_comes_again(client: Client, queue: s
     with running(Worker(client, queue, handler, concurrency=1, retry_delay=lambda job: 0.05)):
         eventually(empty(client, queue))
     assert deliveries == [1, 2]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("delay", [math.nan, math.inf, None])
+def test_a_delay_that_is_no_number_is_the_default_one(client: Client, queue: str, delay: Any) -> None:
+    def handler(job: ClientJob) -> None:
+        if job.deliveries < 2:
+            raise Again(delay)
+
+    client.produce(queue, [Record(1)])
+    with running(Worker(client, queue, handler, retry_delay=lambda job: delay)):
+        eventually(empty(client, queue))
 
 
 @pytest.mark.slow
