@@ -179,7 +179,7 @@ def test_a_delay_that_is_no_number_is_the_default_one(client: Client, queue: str
             raise Again(delay)
 
     client.produce(queue, [Record(1)])
-    with running(Worker(client, queue, handler, retry_delay=lambda job: delay)):
+    with running(Worker(client, queue, handler, stream=False, retry_delay=lambda job: delay)):
         eventually(empty(client, queue))
 
 
