@@ -204,8 +204,8 @@ def of_queue(counts: Counts, health: Health | None, now: datetime, bounds: Bound
         say("warning", text, health.old_seq, time=span(now - health.old), worker=health.old_node)
     if health.floor_since is not None:
         text = _(
-            "A floor of {queue} has not moved for {time}: a long transaction holds it, and claims read dead index"
-            " entries."
+            "A floor of {queue} has not moved for {time}: no reaper runs, or a long transaction holds it. Claims read"
+            " dead index entries."
         )
         say("warning", text, time=span(now - health.floor_since))
     return found

@@ -113,6 +113,8 @@ class Floors:
         now = engine.clock.elapsing()
         if self._idle_since is not None and 0 <= now - self._idle_since < IDLE:
             return
+        if self._ready is None:  # the first look only proposes
+            duty_run.run(engine.advance_floors(self._proposals))
         seen = duty_run.run(engine.advance_floors(self._proposals))
         ready = [(each.queue_id, each.rank, each.value, each.low) for each in seen if each.kind == FloorKind.READY]
         self._idle_since = now if ready == self._ready else None

@@ -13,7 +13,7 @@ from django_leasequeue.engine.flow.declared import Limited
 from django_leasequeue.engine.jobs.pausing import pause_task
 from django_leasequeue.engine.queues import declared
 from django_leasequeue.exceptions import InvalidOption
-from django_leasequeue.models import LeaseEvent, Queue, RecurringTask, Worker
+from django_leasequeue.models import FloorKind, LeaseEvent, Queue, QueueFloor, RecurringTask, Worker
 from django_leasequeue.reaper import Reaper, status
 from django_leasequeue.reaper.concerns import BOUNDS
 from tests.engine.helpers import claim, enqueue, make, open_transaction, put
@@ -294,6 +294,12 @@ def test_limits_that_jobs_wait_for(clock) -> None:
 def test_a_value_that_cannot_be_is_refused_in_a_line(words: str) -> None:
     out, failure = tried(*words.split())
     assert (out, len(str(failure).splitlines())) == ("", 1)
+
+
+def test_one_round_of_the_reaper_raises_floors() -> None:
+    make("work")
+    assert "floors" in said("runreaper", "--once")
+    assert QueueFloor.objects.filter(kind=FloorKind.CLAIM).exists()
 
 
 def test_what_others_named_is_shown_in_one_line_and_does_nothing_to_a_terminal() -> None:
