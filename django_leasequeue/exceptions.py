@@ -242,7 +242,8 @@ class OperationActive(LeaseQueueError):
         self.kind = kind
         self.operation = operation
         super().__init__(
-            f"Operation {operation} ({kind}) is active on the same dead letters: let it end, or cancel it first."
+            f"Operation {operation} ({kind}) is active on the same dead letters: let it end, resume"
+            " it if it is paused, or cancel it first."
         )
 
 

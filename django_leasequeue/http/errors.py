@@ -85,7 +85,7 @@ def describe(error: Exception, topic: str | None = None) -> ApiError:
         return ApiError(400, "invalid_request", f"The database cannot store this: {line}.")
     if passes(error):
         outage.begins("requests", error)
-        message = "The database is not reachable or has no free connection. Try again."
+        message = "The database is away, read-only or too slow, or has no free connection. Try again."
         return ApiError(503, "not_ready", message, headers=RETRY)
     logger.error("A request failed", exc_info=error)
     return ApiError(500, "internal", "An error of the server; its log has the cause. It is safe to try again.")

@@ -215,7 +215,7 @@ class Command(LeaseQueueCommand):
                 self._pause(number)
                 text = _("Operation {number} is paused: the admin resumes or cancels it.")
                 self.stderr.write(text.format(number=number))
-            raise
+            sys.exit(130)
         made = BulkOperation.objects.using(self._using).get(pk=number)
         if options["json"]:
             said = {name: getattr(made, name) for name in ("state", "expected", "done", "error")}
