@@ -250,7 +250,7 @@ def test_a_queue_that_no_worker_serves_or_that_waits_too_long(reaper: Reaper, cl
     rows(Worker).update(seen_at=clock.now)
     found = "\n".join(status.read_status("default", size=1).problems)
     assert "Jobs of slow have been ready for 31 min: its workers do not keep up." in found
-    assert "of slow" not in said("leasequeue_status", "--waiting", "3600")
+    assert "Jobs of slow" not in said("leasequeue_status", "--waiting", "3600")
     with pytest.raises(CommandError, match="take 0 to"):
         said("leasequeue_status", "--late", "-1")
     with pytest.raises(CommandError, match="--size must be"):

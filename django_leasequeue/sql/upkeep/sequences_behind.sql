@@ -3,8 +3,8 @@
 -- Index: the primary keys; leasequeue_event_occurred (BRIN) from an hour before the reaper noted its timeline last; the
 --   log as a whole where nothing was written since.
 -- Pages: whole tables: the log's newest hour, tables of a handful of rows.
--- Returns: the sequence, the highest number in use, the last one drawn (0: none), of those that the role may read. Jobs that are gone have left theirs
---   in the log, with topics and with the timeline. (Not floors: one may stand too high.)
+-- Returns: the sequence, the highest number in use, the last one drawn (0: none), of those that the role may read. Jobs
+--   that are gone have left theirs in the log, with topics and with the timeline. (Not floors: one may stand too high.)
 WITH noted AS MATERIALIZED (
     SELECT COALESCE(max(noted_at) - interval '1 hour', '-infinity') AS since FROM leasequeue_timeline
 ), newest AS MATERIALIZED (
