@@ -112,7 +112,8 @@ def _aliases() -> Iterator[checks.CheckMessage]:
     if connections[alias].vendor != "postgresql":
         yield checks.Error(
             f"The database {alias!r} is {connections[alias].display_name}; the queues need PostgreSQL.",
-            hint="Name a PostgreSQL alias in LEASEQUEUE['DATABASE'], and send the app 'leasequeue' there by a router.",
+            hint=f"Make DATABASES[{alias!r}] PostgreSQL. Or name a PostgreSQL alias in LEASEQUEUE['DATABASE'], and send"
+            " the app 'leasequeue' there by a router.",
             id="leasequeue.E004",
         )
         return
