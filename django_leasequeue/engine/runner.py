@@ -58,8 +58,8 @@ def stands_alone(connection: psycopg.BaseConnection[Any]) -> bool:
 def no_postgresql(found: str) -> ImproperlyConfigured:
     """Return the error of an alias that leads to something else."""
     return ImproperlyConfigured(
-        f"The queues need PostgreSQL and psycopg 3; their database is reached by {found}. Change it in DATABASES, or name"
-        " a PostgreSQL alias in LEASEQUEUE['DATABASE']; then run migrate."
+        f"The queues need PostgreSQL and psycopg 3; their database is reached by {found}. Change it in DATABASES, or"
+        " name a PostgreSQL alias in LEASEQUEUE['DATABASE']; then run migrate."
     )
 
 

@@ -148,7 +148,7 @@ def test_calls_name_what_is_no_postgresql(sqlite: None, opened: bool, django_db_
         if opened:
             connections["lite"].ensure_connection()
         for call in (partial(mail.enqueue, {}), mail.claim, async_to_sync(mail.aclaim), partial(connect, "lite")):
-            with pytest.raises(ImproperlyConfigured, match="need PostgreSQL .* reached by sqlite"):
+            with pytest.raises(ImproperlyConfigured, match=r"need PostgreSQL .* reached by sqlite"):
                 call()
 
 
