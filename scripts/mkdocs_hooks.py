@@ -43,7 +43,12 @@ def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
         markdown = markdown.replace("](CHANGELOG.md", "](changelog.md")
     if path.startswith(("README", "reference/api/")) or path == "changelog.md" or "/decisions/" in path:
         page.meta["search"] = {"boost": 0.3}
-    return re.sub(r"^(```[a-z]+) .*$", r"\1", markdown, flags=re.MULTILINE)
+    return re.sub(r"^(```[a-z]+) (?:(?:file|append)=(\S+)(?:\n# \2$)?|.*$)", _shown, markdown, flags=re.MULTILINE)
+
+
+def _shown(match: re.Match[str]) -> str:
+    """Return the first line of a block, with its file as title in place of the comment that GitHub shows."""
+    return f'{match[1]} title="{match[2]}"' if match[2] else match[1]
 
 
 def on_post_build(config: Any) -> None:

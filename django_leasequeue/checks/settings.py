@@ -32,6 +32,7 @@ SHORTEST_HEARTBEAT_MS = 1_000
 #: The view that answers 404 to every other address, and the end of its route.
 NOT_FOUND = "django_leasequeue.http.views.not_found"
 REST = "<leasequeue_text:rest>"
+STOPS = "Correct it: migrate and runworker do not start before."
 
 Messages = list[checks.CheckMessage]
 
@@ -112,7 +113,8 @@ def _aliases() -> Iterator[checks.CheckMessage]:
     if connections[alias].vendor != "postgresql":
         yield checks.Error(
             f"The database {alias!r} is {connections[alias].display_name}; the queues need PostgreSQL.",
-            hint="Name a PostgreSQL alias in LEASEQUEUE['DATABASE'], and send the app 'leasequeue' there by a router.",
+            hint=f"Make DATABASES[{alias!r}] PostgreSQL. Or name a PostgreSQL alias in LEASEQUEUE['DATABASE'], and send"
+            " the app 'leasequeue' there by a router.",
             id="leasequeue.E004",
         )
         return
@@ -260,7 +262,7 @@ def _declared_queues() -> Iterator[checks.CheckMessage]:
         except (InvalidOption, ImproperlyConfigured) as error:
             yield checks.Error(
                 f"LEASEQUEUE['QUEUES'][{name!r}]: {error}",
-                hint="Until it is corrected, migrate does not make the declared queues.",
+                hint=STOPS,
                 id="leasequeue.E012",
             )
             continue
@@ -286,7 +288,7 @@ def _recurring() -> Iterator[checks.CheckMessage]:
             cron = isinstance(error, CronsimMissing)
             yield checks.Error(
                 f"LEASEQUEUE['RECURRING'][{name!r}]: {error}",
-                hint='pip install "django-leasequeue[cron]"' if cron else "Until it is corrected, it is not enqueued.",
+                hint='pip install "django-leasequeue[cron]"' if cron else STOPS,
                 id="leasequeue.E015" if cron else "leasequeue.E014",
             )
 

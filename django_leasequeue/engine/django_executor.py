@@ -120,8 +120,7 @@ class DjangoExecutor(Executor):
     @property
     def stands_alone(self) -> bool:
         connection = connections[self.using]
-        if connection.connection is None:
-            return connection.autocommit and not connection.in_atomic_block
+        connection.ensure_connection()
         return stands_alone(connection.connection)
 
     def fetch(self, name: str, params: Mapping[str, Any]) -> Rows:

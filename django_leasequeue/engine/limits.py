@@ -85,7 +85,7 @@ def check_list(values: Any, what: str) -> Sequence[Any]:
 def check_integer(value: Any, what: str, low: int, high: int) -> int:
     """Return ``value``, an integer from ``low`` to ``high``."""
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-        raise InvalidOption(f"{what} must be an integer from {low} to {high}; it is {str(value)[:80]!r}.")
+        raise InvalidOption(f"{what} must be an integer from {low} to {high}; it is {value!r:.80}.")
     return value
 
 
@@ -102,7 +102,7 @@ def check_seqs(seqs: Sequence[int], most: int = MAX_BATCH) -> list[int]:
         raise BatchTooLarge(f"one call takes at most {most:,} jobs; there are {len(seqs):,}. Split them.")
     for seq in seqs:
         if isinstance(seq, bool) or not isinstance(seq, int) or not 0 <= seq <= MAX_SEQ:
-            raise InvalidOption(f"a seq is the number of a job, 0 to {MAX_SEQ}; it is {str(seq)[:80]!r}.")
+            raise InvalidOption(f"a seq is the number of a job, 0 to {MAX_SEQ}; it is {seq!r:.80}.")
     return list(dict.fromkeys(seqs))
 
 
@@ -121,7 +121,7 @@ def check_ids(queue_ids: Sequence[int]) -> Sequence[int]:
 def check_count(size: Any, what: str, high: int, low: int = 0) -> int:
     """Return ``size`` cut to ``high``."""
     if isinstance(size, bool) or not isinstance(size, int) or size < low:
-        raise InvalidOption(f"{what} must be an integer from {low}; it is {str(size)[:80]!r}.")
+        raise InvalidOption(f"{what} must be an integer from {low}; it is {size!r:.80}.")
     return min(size, high)
 
 

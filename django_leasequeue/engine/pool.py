@@ -23,7 +23,7 @@ from .django_executor import run
 from .exchange import NEVER
 from .operation import Work
 from .outage import read_only
-from .runner import AsyncConnectionExecutor, role_of
+from .runner import AsyncConnectionExecutor, no_postgresql, role_of
 
 if TYPE_CHECKING:  # loaded by the first async call: sync processes start without it
     from .loop_pool import LoopPool
@@ -51,6 +51,9 @@ TCP_DEFAULTS: dict[str, Any] = {
 
 def connection_parameters(using: str, dsn: str | None = None) -> dict[str, Any]:
     """Return libpq parameters of an alias, or of ``dsn``; with ``TCP_DEFAULTS`` unless they name a service's file."""
+    # Without a host libpq would look for a server of this machine.
+    if not dsn and (found := connections[using].vendor) != "postgresql":
+        raise no_postgresql(found)
     params = known_to_libpq(conninfo_to_dict(dsn) if dsn else connections[using].get_connection_params())
     return params if "service" in params else {**TCP_DEFAULTS, **params}
 

@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Protocol, TypeVar
 
 import psycopg
 from asgiref.sync import sync_to_async
+from django.core.exceptions import ImproperlyConfigured
 from django.db import connections
 from psycopg import sql
 
@@ -46,9 +47,20 @@ def command_of(name: str, params: Mapping[str, Any], ours: bool, alone: bool) ->
 
 def stands_alone(connection: psycopg.BaseConnection[Any]) -> bool:
     """Return whether the next statement on a connection is a transaction of its own."""
+    try:
+        pgconn = connection.pgconn
+    except AttributeError:
+        raise no_postgresql(type(connection).__module__) from None
     # A transaction may have been begun by hand; a pipeline is one as well.
-    pgconn = connection.pgconn
     return connection.autocommit and pgconn.transaction_status == IDLE and pgconn.pipeline_status == NO_PIPELINE
+
+
+def no_postgresql(found: str) -> ImproperlyConfigured:
+    """Return the error of an alias that leads to something else."""
+    return ImproperlyConfigured(
+        f"The queues need PostgreSQL and psycopg 3; their database is reached by {found}. Change it in DATABASES, or"
+        " name a PostgreSQL alias in LEASEQUEUE['DATABASE']; then run migrate."
+    )
 
 
 def role_of(using: str) -> sql.Composed | None:

@@ -22,8 +22,8 @@ def importable(module: str) -> bool:
 
 def refusal(path: str) -> str:
     """Return the text of the error for a task whose module is none of those."""
-    where = "LEASEQUEUE['TASK_MODULES']" if conf.settings.TASK_MODULES else "the installed apps"
-    return (
-        f"The task {path!r} is not imported: it is not below {where}. Name its package in LEASEQUEUE['TASK_MODULES'],"
-        " beside the apps that have tasks."
-    )
+    if conf.settings.TASK_MODULES:
+        where, then = "LEASEQUEUE['TASK_MODULES']", "Name its package there."
+    else:
+        where, then = "the installed apps", "Add its app to INSTALLED_APPS."
+    return f"The task {path!r} is not imported: it is not below {where}. {then}"

@@ -92,7 +92,10 @@ class LeaseQueueBackend(BaseTaskBackend):
                 f" {priority!r}."
             )
         if run_after is not None and not isinstance(run_after, datetime):
-            raise InvalidTask(f"run_after must be a datetime; it is {run_after!r}.")
+            raise InvalidTask(
+                "run_after must be a datetime, or with this package's @task a timedelta or a number of seconds; it is"
+                f" {run_after!r}."
+            )
         if not isinstance(name, str):
             raise InvalidTask(f"queue_name must be a text; it is {name!r}.")
         super().validate_task(task)

@@ -72,6 +72,8 @@ class Harness:
         process.forget()
         # A connection that still listens would keep the test database from being removed.
         close_listeners()
+        if error[0] is None and self._runner.crash_after is not None:
+            raise AssertionError(f"crash_after({self._runner.crash_after!r}): no job that ran came to this step.")
 
     def __call__(self) -> None:
         """Run enqueued jobs for a caller that would wait."""
@@ -230,7 +232,8 @@ class Harness:
         """Let the next run of a step crash after its record: its job is delivered again.
 
         Args:
-            step: its name, ``page#2`` for the second one of a name; or that of a sleep.
+            step: its name, ``page#2`` for the second one of a name; or that of a sleep. A test in which it never came
+                fails.
         """
         self._runner.crash_after = step
 

@@ -62,13 +62,17 @@ class EmbeddedWorker:
     """
 
     def __init__(self, **options: Any) -> None:
-        conf.read(WorkerOptions, {name.upper(): value for name, value in options.items()}, "The embedded worker")
-        if refused := sorted(options.keys() & _NOT_HERE):
-            taken = ", ".join(sorted(WorkerOptions.__dataclass_fields__.keys() - _NOT_HERE))
+        taken = WorkerOptions.__dataclass_fields__.keys() - _NOT_HERE
+        for name in sorted(options.keys() - taken):
+            what = "an option of runworker" if name in _NOT_HERE else "no option"
             raise ImproperlyConfigured(
-                f"{refused[0]} is an option of runworker; a worker in a web process takes {taken}. It got"
-                f" {options[refused[0]]!r}."
+                f"{name} is {what}; a worker in a web process takes {', '.join(sorted(taken))}. It got"
+                f" {options[name]!r}."
             )
+        problems: list[conf.Problem] = []
+        conf.parse(WorkerOptions, {name.upper(): options[name] for name in options}, "The embedded worker", problems)
+        if problems:  # without their hints: its defaults are others
+            raise ImproperlyConfigured("\n".join(problem.message for problem in problems))
         each = load_each(**{"concurrency": 2, "async_concurrency": 0, **options})
         if len(each) > 1:
             aliases = ", ".join(one.database for one in each)
@@ -171,15 +175,21 @@ def with_worker(application: Application, **options: Any) -> Application:
         ImproperlyConfigured: an option is not allowed.
     """
     worker = EmbeddedWorker(**options)
+    spoken = not process.switches.embedded
 
     async def serve(scope: Scope, receive: Receive, send: Send) -> None:
+        nonlocal spoken
         if scope["type"] == "lifespan":
+            spoken = True
             try:
                 await _live(application, worker, scope, receive, send)
             finally:
                 if worker.running:  # else the application has passed the end on; a server may cancel a second wait
                     await asyncio.to_thread(worker.stop)
         else:
+            if not spoken:
+                spoken = True
+                logger.warning("The embedded worker does not run: its server does not send the lifespan protocol")
             await application(scope, receive, send)
 
     return serve

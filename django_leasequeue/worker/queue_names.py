@@ -6,6 +6,7 @@ tasks: other queues have their own consumers.
 
 from __future__ import annotations
 
+import logging
 import math
 import random
 import time
@@ -26,6 +27,8 @@ from ..engine.queues.queues import make_declared
 from ..exceptions import QueueNotFound
 from .link import DatabaseLink
 from .state import WorkerState
+
+logger = logging.getLogger("django_leasequeue.worker")
 
 #: Patterns and exclusions of one worker: each is compared with the name of every queue.
 MAX_PATTERNS = 100
@@ -153,6 +156,8 @@ class QueueNames:
         if missing:
             self._link.run(make_queues(options.project, missing, options.database))
             found = self._link.run(read_queues(options.project, choice, self._declared))
+            for name in found.keys() & set(missing):
+                logger.info("The queue %s is new, made for this worker: nothing was enqueued there before", name)
         groups = choice.grouped(found)
         self._groups = groups if choice.patterns else []
         self.names = [name for group in groups for name in group]

@@ -13,7 +13,7 @@ from django.core.management import CommandError
 from django_leasequeue.models import BulkOperation, OperatorAction
 from tests.admin.letters import bury, failure, start, states
 from tests.engine.helpers import make
-from tests.support.commands import said
+from tests.support.commands import said, warned
 
 pytestmark = pytest.mark.django_db
 
@@ -33,6 +33,12 @@ def test_groups() -> None:
     assert [group["fingerprint"] for group in found["groups"]] == ["b"]
     follow = as_json("groups", "--size", 1, "--after", found["next"])
     assert [(group["fingerprint"], group["dead_letters"]) for group in follow["groups"]] == [("a", 3)]
+
+
+def test_a_queue_that_does_not_exist_is_named() -> None:
+    bury(1, "mail")
+    assert warned("leasequeue_dlq", "groups", "--queue", "mial") == "There is no queue mial.\n"
+    assert warned("leasequeue_dlq", "groups", "--queue", "mail") == ""
 
 
 def test_list() -> None:

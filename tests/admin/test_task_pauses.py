@@ -15,7 +15,7 @@ from django_leasequeue.models import OperatorAction, PausedTask
 from django_leasequeue.reaper import status
 from tests.admin import pages
 from tests.admin.pages import signed_in
-from tests.support.commands import said
+from tests.support.commands import said, warned
 
 pytestmark = pytest.mark.django_db
 client = pytest.fixture(lambda: signed_in("view_queue", "view_job", "pause_task", "view_operatoraction", name="ann"))
@@ -75,6 +75,8 @@ def test_the_command(clock: Clock) -> None:
     assert NAME not in command("list", "--project", "acme")
     assert command("resume", NAME) == f"{NAME} goes on\n"
     assert json.loads(command("list", "--json")) == []
+    assert warned("leasequeue_tasks", "resume", NAME) == ""
+    assert "There is no task 'tests.tasks.samples.ad'" in warned("leasequeue_tasks", "pause", "tests.tasks.samples.ad")
     with pytest.raises(CommandError, match="the name of a task must be 1 to 512 bytes"):
         command("pause", "x" * 513)
 

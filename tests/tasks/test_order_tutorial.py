@@ -36,7 +36,7 @@ class Reader:
         self._folder = folder
         environment = child_environment(url)
         path = os.pathsep.join([str(folder), environment["PYTHONPATH"]])
-        self._environment = {**environment, "PYTHONPATH": path, "DJANGO_SETTINGS_MODULE": "shop_settings"}
+        self._environment = {**environment, "PYTHONPATH": path, "DJANGO_SETTINGS_MODULE": "mysite.settings"}
         self._sessions = iter([block.text for block in PAGE if block.text.startswith(">>>")])
         self.log = folder / "services.log"
         self.workers: list[subprocess.Popen[bytes]] = []
@@ -45,8 +45,8 @@ class Reader:
         for said, edited in EDITS.items():
             text = text.replace(said, edited)
         path = self._folder / name
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(text, encoding="utf-8")
+        with path.open("a" if name == "mysite/settings.py" else "w", encoding="utf-8") as file:
+            file.write(text)
 
     def run(self, *arguments: str) -> None:
         done = python(*arguments, cwd=self._folder, env=self._environment)
@@ -71,10 +71,11 @@ class Reader:
 @pytest.fixture
 def reader(tmp_path: Path, migrated_server: TemporaryServer) -> Iterator[Reader]:
     found = Reader(tmp_path, migrated_server.url())
-    found.write("shop/__init__.py", "")
+    step_1 = blocks("tutorial/first-worker.md")
+    for command in re.findall(r"^(django-admin|python manage\.py) (start.*)$", step_1[0].text, re.MULTILINE):
+        found.run("-m", "django", *command[1].split())
     settings = next(block.text for block in PAGE if block.text.startswith("# settings.py"))
-    apps = "INSTALLED_APPS = [*INSTALLED_APPS, 'shop']"
-    found.write("shop_settings.py", f"from testproject.settings import *\n{settings}\n{apps}\n")
+    found.write("mysite/settings.py", step_1[1].text + settings)
     for block in PAGE:
         if block.word:
             found.write(block.word.removeprefix("file="), block.text)
@@ -107,4 +108,5 @@ def test_the_reader_gets_what_the_page_says(reader: Reader, migrated_server: Tem
     eventually(lambda: reader.calls()[1:], "the mail")
     reader.session()
     assert [call.split()[0] for call in reader.calls()] == ["charged", "mail"]
-    reader.run("-m", "pytest", "-q", "-p", "no:cacheprovider", "shop/test_orders.py")
+    (command,) = re.findall(r"^pytest (.*)$", "".join(block.text for block in PAGE), re.MULTILINE)
+    reader.run("-m", "pytest", "-p", "no:cacheprovider", *command.split())

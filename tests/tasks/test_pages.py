@@ -17,7 +17,7 @@ from zoneinfo import ZoneInfo
 import pytest
 from django.contrib.auth.models import Group, Permission
 from django.contrib.contenttypes.models import ContentType
-from django.core.mail import EmailMessage
+from django.core.mail import EmailMessage, EmailMultiAlternatives
 from django.test import Client
 
 from django_leasequeue.engine.clock import Clock
@@ -236,11 +236,14 @@ def test_outbox(monkeypatch: pytest.MonkeyPatch, leasequeue: Harness, receiver: 
 
 
 def test_email(monkeypatch: pytest.MonkeyPatch, leasequeue: Harness, mailoutbox: list[Any]) -> None:
-    names = run_page("how-to/email.md", monkeypatch)
-    message = EmailMessage("Reset", "Follow the link.", None, ["bob@example.com"])
-    assert sys.modules["shop.backends"].QueuedEmail().send_messages([message]) == 1
+    names = run_page("how-to/email.md", monkeypatch, lambda text: text.replace("backends.smtp", "backends.locmem"))
+    message = EmailMultiAlternatives("Reset", "Follow the link.", "shop@example.com", ["bob@example.com"])
+    message.attach_alternative("<a>", "text/html")
+    attached = EmailMessage("Bill", to=["eve@example.com"], attachments=[("bill.txt", "1", "text/plain")])
+    assert sys.modules["shop.backends"].QueuedEmail().send_messages([message, attached]) == 2
     leasequeue.drain(advance=True)
     assert [(mail.subject, mail.to) for mail in mailoutbox] == [
-        ("Your order", ["ann@example.com"]), ("Reset", ["bob@example.com"]),
+        ("Bill", ["eve@example.com"]), ("Your order", ["ann@example.com"]), ("Reset", ["bob@example.com"]),
     ]  # fmt: skip
+    assert (mailoutbox[2].from_email, list(mailoutbox[2].alternatives[0])) == ("shop@example.com", ["<a>", "text/html"])
     assert names["sent"].wait() is None

@@ -311,6 +311,14 @@ def test_what_the_database_said_in_one_test_is_not_known_in_the_next(serializer:
     assert known.name == serializer
 
 
+@pytest.mark.django_db
+def test_a_crash_after_a_step_that_never_came_fails_the_test() -> None:
+    with pytest.raises(AssertionError, match=r"crash_after\('chrage'\)"), Harness() as harness:
+        send_mail.enqueue("ann@example.com")
+        harness.crash_after("chrage")
+        harness.drain()
+
+
 def test_the_mixin_switches_as_the_plugin_does(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process, "switches", process.Switches())
     with Harness():

@@ -3,22 +3,27 @@
 import os
 import sys
 from collections.abc import Iterator, Sequence
+from functools import partial
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import django
 import pytest
+from asgiref.sync import async_to_sync
 from django.conf import settings as django_settings
 from django.core import checks as django_checks
+from django.core.exceptions import ImproperlyConfigured
 from django.core.management import call_command
 from django.db import connections
 from django.http import HttpRequest, HttpResponse
 from django.test import override_settings
 from django.urls import include, path, re_path
+from pytest_django import DjangoDbBlocker
 
-from django_leasequeue import engine
+from django_leasequeue import Queue, engine
 from django_leasequeue.checks import database
 from django_leasequeue.checks import settings as checks
+from django_leasequeue.engine.pool import connect
 from django_leasequeue.models import LeaseEvent, RecurringTask
 from django_leasequeue.models.recurring import parse
 from tests.support.databases import database_alias
@@ -134,6 +139,17 @@ def sqlite() -> Iterator[None]:
     }  # fmt: skip
     with database_alias("lite", lite):
         yield
+
+
+@pytest.mark.parametrize("opened", [False, True])
+def test_calls_name_what_is_no_postgresql(sqlite: None, opened: bool, django_db_blocker: DjangoDbBlocker) -> None:
+    mail = Queue("mail", using="lite")
+    with django_db_blocker.unblock():
+        if opened:
+            connections["lite"].ensure_connection()
+        for call in (partial(mail.enqueue, {}), mail.claim, async_to_sync(mail.aclaim), partial(connect, "lite")):
+            with pytest.raises(ImproperlyConfigured, match=r"need PostgreSQL .* reached by sqlite"):
+                call()
 
 
 def test_psycopg2_and_a_runworker_of_anothers(monkeypatch) -> None:

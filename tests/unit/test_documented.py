@@ -287,8 +287,9 @@ def test_index_and_menu_lead_to_every_page_and_the_site_shows_blocks_with_words_
     } - linked == set()
     found = runpy.run_path(str(DOCS.parent / "scripts/mkdocs_hooks.py"))["on_page_markdown"]
     page = SimpleNamespace(file=SimpleNamespace(src_uri="how-to/limits.md"), meta={})
-    text = "```python file=a.py\nb c\n```\n```http 200\n```\n"
-    assert found(text, page=page) == "```python\nb c\n```\n```http\n```\n"
+    text = "```python file=a.py\n{}b c\n```\n```http 200\n```\n"
+    for comment in ("", "# a.py\n"):
+        assert found(text.format(comment), page=page) == '```python title="a.py"\nb c\n```\n```http\n```\n'
     menu = (DOCS.parent / "mkdocs.yml").read_text(encoding="utf-8")
     pages = [str(path.relative_to(DOCS)) for path in DOCS.rglob("*.md") if not path.name.startswith("20")]
     assert [page for page in pages if f" {page}\n" not in menu] == []

@@ -132,6 +132,15 @@ def test_no_worker_starts_for_an_application_that_fails_to(on: None, says: bool)
     assert embedded._embedded.clear() == []
 
 
+async def test_a_server_without_the_protocol_is_told_of_once(on: None, caplog: pytest.LogCaptureFixture) -> None:
+    async def application(scope: Any, receive: Any, send: Any) -> None: ...
+
+    serve: Any = with_worker(application, **EMBEDDED)
+    for _ in range(2):
+        await serve({"type": "http"}, None, None)
+    assert caplog.text.count("does not send the lifespan protocol") == 1
+
+
 async def test_requests_go_to_the_application() -> None:
     seen: list[str] = []
 
@@ -207,8 +216,8 @@ def test_one_that_an_operator_has_stopped_stays_off(on: None, caplog: pytest.Log
 
 
 @pytest.mark.parametrize(("options", "said"), [
-    ({"concurrency": 0}, r"The embedded worker\['CONCURRENCY'\] must be an integer, 1 to 1,000; it is 0"),
-    ({"threads": 2}, "The embedded worker has no setting 'THREADS'"),
+    ({"concurrency": 0}, r"The embedded worker\['CONCURRENCY'\] must be an integer, 1 to 1,000; it is 0\.$"),
+    ({"threads": 2}, "threads is no option; .* takes ack_batch, .*concurrency, .*It got 2"),
     ({"processes": 2}, "processes is an option of runworker; .* takes ack_batch, .*concurrency, .*It got 2"),
     ({"health_port": 80}, "health_port is an option of runworker"),
     ({"database": "absent"}, "database must be a PostgreSQL alias of DATABASES; it is 'absent'"),

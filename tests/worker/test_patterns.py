@@ -11,9 +11,10 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import CommandError
 
 from django_leasequeue import engine
-from django_leasequeue.management.commands.runworker import Command
+from django_leasequeue.management.commands.runworker import Command, _warn_of_no_backend
 from django_leasequeue.models import Queue as QueueRow
 from django_leasequeue.models import Worker
+from django_leasequeue.tasks.api import tasks
 from django_leasequeue.tasks.handler import TaskHandler
 from django_leasequeue.worker import load_options, queue_names
 from django_leasequeue.worker.queue_names import MAX_PATTERNS, QueueChoice, QueueNames, fits
@@ -116,6 +117,17 @@ class TestInvalidOptions:
         assert QueueChoice.of(("-a", "-b*")) == QueueChoice(("*",), ("a", "b*"))
 
 
+@pytest.mark.parametrize(("backend", "warned"), [
+    ("django_leasequeue.tasks.LeaseQueueBackend", 0), (f"{tasks.__name__}.backends.immediate.ImmediateBackend", 1),
+])  # fmt: skip
+def test_a_worker_that_will_get_no_tasks_says_so(settings: Any, caplog: Any, backend: str, warned: int) -> None:
+    settings.TASKS = {"default": {"BACKEND": backend}}
+    _warn_of_no_backend(load_options().handler)
+    assert caplog.text.count("No alias of TASKS is") == warned
+    _warn_of_no_backend("shop.handlers.Own")
+    assert caplog.text.count("No alias of TASKS is") == warned
+
+
 @pytest.mark.usefixtures("test_dsn")
 class TestQueuesThatAreTaken:
     def test_those_of_a_pattern_and_no_others(self) -> None:
@@ -144,8 +156,11 @@ class TestQueuesThatAreTaken:
         made("mail.vip", "mail.bulk", "report")
         assert chosen("mail.vip", "*", "-mail.*") == ["mail.vip", "report"]
 
-    def test_a_missing_name_is_made_and_a_pattern_makes_nothing(self) -> None:
-        assert chosen("mail.*", "fresh") == ["fresh"]
+    def test_a_missing_name_is_made_and_logged_and_a_pattern_makes_nothing(self, caplog: Any) -> None:
+        caplog.set_level("INFO")
+        for _ in range(2):
+            assert chosen("mail.*", "fresh") == ["fresh"]
+        assert caplog.text.count("The queue fresh is new") == 1
         assert list(QueueRow.objects.values_list("name", flat=True)) == ["fresh"]
 
     def test_a_pattern_of_a_worker_of_tasks_leaves_queues_with_other_consumers(self, settings: Any) -> None:

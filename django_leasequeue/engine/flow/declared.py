@@ -53,14 +53,14 @@ class LimitValues:
         if self.concurrency is not None:
             check_integer(self.concurrency, "concurrency", 1, MAX_CONCURRENCY)
         if (self.rate is None) is not (self.per_ms is None):
-            raise InvalidOption("a rate is so many starts in a time: give both rate= and per=, or neither.")
+            raise InvalidOption("a rate is so many starts in a time: give both rate and per, or neither.")
         if self.rate is not None:
             check_integer(self.rate, "rate", 1, MAX_RATE)
             check_integer(self.per_ms, "per, in milliseconds,", MIN_PER_MS, MAX_PER_MS)
         check_integer(self.burst, "burst", 0, MAX_RATE)
         if self.fair and self.concurrency is None:
             raise InvalidOption(
-                "a fair limit needs concurrency=: the jobs of a key that are ready or run in each round."
+                "a fair limit needs concurrency: the jobs of a key that are ready or run in each round."
             )
 
 

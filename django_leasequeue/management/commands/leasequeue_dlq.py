@@ -23,7 +23,7 @@ from django_leasequeue.engine.dead.triage import Preview, dead_groups, dead_page
 from django_leasequeue.engine.limits import check_seqs
 from django_leasequeue.engine.queues import routing
 from django_leasequeue.management import LeaseQueueCommand, failure, number, printable, table
-from django_leasequeue.models import BulkOperation
+from django_leasequeue.models import BulkOperation, Queue
 
 #: Seconds between two looks at an operation.
 _LOOK = 0.5
@@ -106,6 +106,9 @@ class Command(LeaseQueueCommand):
             self._using = options["database"]
         names = ("queue", "project", "task", "fingerprint", "tag", "since", "until", "deliveries", "text")
         wanted = from_values({**{name: [options[name]] for name in names}, "payload": options["payload"]})
+        name = options["queue"]
+        if name and not Queue.objects.using(self._using).filter(name=name).exists():
+            self.stderr.write(_("There is no queue {queue}.").format(queue=name))
         if action in KINDS:
             self._do(action, wanted, options)
         else:

@@ -14,6 +14,8 @@ from django_leasequeue.engine import audit
 from django_leasequeue.engine.jobs.operators import change_task
 from django_leasequeue.engine.jobs.pausing import list_paused
 from django_leasequeue.management import LeaseQueueCommand, add_database, databases, table
+from django_leasequeue.tasks.exceptions import TaskNotFound
+from django_leasequeue.tasks.lookup import find_task
 
 
 class Command(LeaseQueueCommand):
@@ -49,6 +51,10 @@ class Command(LeaseQueueCommand):
             else:
                 self.stdout.write(table([column.replace("_", " ") for column in columns], found))
             return
+        try:
+            find_task(options["name"])
+        except TaskNotFound as error:  # its workers may have other code
+            self.stderr.write(str(error))
         done = [change_task(action, options["name"], project, audit.shell(), alias) for alias in aliases]
         if action == "pause":
             text = _("{task} is paused") if any(done) else _("{task} is paused, as before")
