@@ -85,6 +85,9 @@ def leave(how: str) -> None:
             connection.connection.set_isolation_level(IsolationLevel.SERIALIZABLE)
         case "session":
             execute("SET default_transaction_read_only = on")
+        case "raw":
+            connection.ensure_connection()
+            connection.connection.close()
         case "wrapper":
             connection.ensure_connection()
             kept.append(connection.execute_wrapper(refuse))
@@ -94,6 +97,25 @@ def leave(how: str) -> None:
 
 def refuse(*_: Any) -> Any:
     raise AssertionError("a wrapper of another task")
+
+
+class Unshown(Exception):
+    """An error of which nothing can be shown."""
+
+    def __str__(self) -> str:
+        raise SystemExit
+
+    def __bool__(self) -> bool:
+        raise KeyboardInterrupt
+
+
+def exits(*_: Any, **__: Any) -> None:
+    raise SystemExit
+
+
+@task(max_attempts=1, backoff=exits)
+def fail_unshown() -> None:
+    raise Unshown
 
 
 @task(max_attempts=1)
