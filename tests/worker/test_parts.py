@@ -137,6 +137,9 @@ def test_progress_is_coalesced_and_checked() -> None:
     control.set_progress(1)
     control.set_progress(None)
     assert control.take_progress() == [None]
+    control.set_progress(changing := [1])
+    changing.append(2)
+    assert control.take_progress() == [[1]]
     assert control.take_progress() is None
     with pytest.raises(InvalidOption, match="must be JSON"):
         control.set_progress(object())
