@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from .. import twins
+from ..conf import process
 from ..engine import LeasedJob
 from ..engine.metadata import CONTEXT, noted
 from ..exceptions import NotBegun
@@ -89,7 +90,9 @@ class BatchRuns(ABC):
                         found.append(BatchCall(tuple(args), kwargs, job.key or "", job.deliveries, own))
                     except UNREACHED as error:
                         found.append(NotBegun(str(error)))
-                    except Exception as error:  # noqa: BLE001  (it is the job's own)
+                    except BaseException as error:  # it is the job's own
+                        if not process.outlives(error):
+                            raise
                         found.append(error)
                 batch = Batch([each for each in found if isinstance(each, BatchCall)])
                 if len(batch):
@@ -108,7 +111,9 @@ class BatchRuns(ABC):
             if own_error is None and value is not None:
                 try:
                     kept = self._kept(entry, job, value)
-                except Exception as refused:  # noqa: BLE001  (it is the job's own)
+                except BaseException as refused:  # it is the job's own
+                    if not process.outlives(refused):
+                        raise
                     own_error = refused
             answers.append((kept, own_error))
         return answers

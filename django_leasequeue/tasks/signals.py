@@ -8,7 +8,7 @@ without other receivers no ``TaskResult`` is built.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any
 from django.dispatch import Signal
 
 from .. import signals as job_signals
+from ..conf import process
+from ..conf.loglines import contained
 from ..engine import Failure, LeasedJob, clock, codec
 from ..twins import Body, Either, either
 from ..worker.edge import call_apart
@@ -59,7 +61,21 @@ class TaskSignal:
     def sending(self, sender: type, result: TaskResult[Any]) -> Either:
         """Return the step that sends the signal to all receivers; Django logs their errors."""
         about: dict[str, Any] = {"sender": sender, "task_result": result}
-        return either(partial(self.signal.send_robust, **about), partial(self.signal.asend_robust, **about))
+        return _telling(partial(self.signal.send_robust, **about), partial(self.signal.asend_robust, **about))
+
+
+def _telling(send: Callable[[], object], asend: Callable[[], Awaitable[object]]) -> Either:
+    """Return the step that sends a signal: Django lets through what receivers raise that is no Exception."""
+
+    def say() -> None:
+        with contained(_logger, "A receiver of a task's signal raised"):
+            send()
+
+    async def asay() -> None:
+        with contained(_logger, "A receiver of a task's signal raised"):
+            await asend()
+
+    return either(say, asay)
 
 
 def _task_signal(name: str, level: int) -> TaskSignal:
@@ -115,7 +131,7 @@ class Announcer:
         if job_signals.started.receivers:
             about = {"sender": entry.task, **job_signals.about(job, self._project), "job": job, "node": control.node}
             sending = partial(job_signals.send, job_signals.started, **about)
-            yield either(sending, partial(job_signals.started.asend_robust, **about))
+            yield _telling(sending, partial(job_signals.started.asend_robust, **about))
         if started.has_receivers():
             yield started.sending(entry.sender, self.result(entry, job, TaskResultStatus.RUNNING))
         elif started.is_logged():
@@ -205,7 +221,9 @@ def _call(callback: Any, result: TaskResult[Any]) -> None:
     path = result.task.module_path
     try:
         call_apart(lambda: callback(result), f"A callback of task {path}")
-    except (Exception, SystemExit):
+    except BaseException as error:
+        if not process.outlives(error, (Exception, SystemExit)):
+            raise
         _logger.exception("A callback of task %s raised: %r", path, callback)
 
 
