@@ -8,6 +8,7 @@ without other receivers no ``TaskResult`` is built.
 from __future__ import annotations
 
 import logging
+from asyncio import CancelledError
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import datetime
@@ -72,8 +73,12 @@ def _telling(send: Callable[[], object], asend: Callable[[], Awaitable[object]])
             send()
 
     async def asay() -> None:
-        with contained(_logger, "A receiver of a task's signal raised"):
+        try:
             await asend()
+        except BaseException as error:
+            if isinstance(error, CancelledError) or not process.outlives(error):  # the job's own
+                raise
+            _logger.exception("A receiver of a task's signal raised")
 
     return either(say, asay)
 

@@ -83,7 +83,7 @@ class CoroutinePool:
         return not self._thread.is_alive()
 
     def _run(self, loop: asyncio.AbstractEventLoop) -> None:
-        process.own_thread(asyncio.CancelledError)
+        process.own_thread()
         asyncio.set_event_loop(loop)
         try:
             main = _hidden(loop.create_task(self._until_stopped()))
@@ -100,6 +100,7 @@ class CoroutinePool:
             self._sync_thread.submit(connections.close_all)
             self._sync_thread.shutdown(wait=False)
             loop.close()
+            self._state.coroutines.clear()  # what is left of them never runs again
 
     async def _until_stopped(self) -> None:
         await self._stopping.wait()
