@@ -60,7 +60,9 @@ class BatchRuns(ABC):
             # The host's context and the timeouts are those of a run: only calls with the same ones share it.
             shared = repr((by, noted(job.meta_json, CONTEXT))), job.meta_json and self.timeout(job)
             return BatchGroup((entry.path, entry.alias, shared), entry.batch, task.batch_wait)
-        except Exception:  # noqa: BLE001  (its run says what is wrong)
+        except BaseException as error:  # its run says what is wrong
+            if not process.outlives(error):
+                raise
             return None
 
     def run_batch(self, jobs: Sequence[LeasedJob], control: BatchControl) -> Answers:

@@ -65,11 +65,14 @@ class TaskSignal:
         return _telling(partial(self.signal.send_robust, **about), partial(self.signal.asend_robust, **about))
 
 
+_RAISED = "A receiver of a task's signal raised"
+
+
 def _telling(send: Callable[[], object], asend: Callable[[], Awaitable[object]]) -> Either:
     """Return the step that sends a signal: Django lets through what receivers raise that is no Exception."""
 
     def say() -> None:
-        with contained(_logger, "A receiver of a task's signal raised"):
+        with contained(job_signals.logger, _RAISED):
             send()
 
     async def asay() -> None:
@@ -78,7 +81,7 @@ def _telling(send: Callable[[], object], asend: Callable[[], Awaitable[object]])
         except BaseException as error:
             if isinstance(error, CancelledError) or not process.outlives(error):  # the job's own
                 raise
-            _logger.exception("A receiver of a task's signal raised")
+            job_signals.logger.exception(_RAISED)
 
     return either(say, asay)
 
@@ -187,7 +190,8 @@ class Announcer:
             ended = {"value": value, "finished_at": clock.now(), "records": records}
             result = self.result(entry, job, status, failure, **ended)
             if tells:
-                _within(error, lambda: finished.signal.send_robust(sender=entry.sender, task_result=result))
+                with contained(job_signals.logger, _RAISED):
+                    _within(error, lambda: finished.signal.send_robust(sender=entry.sender, task_result=result))
             if callback is not None:
                 _within(error, lambda: _call(callback, result))
         if not tells and finished.is_logged(level):
