@@ -109,7 +109,7 @@ def _handle(handle: Callable[[logging.LogRecord], None], record: logging.LogReco
         with suppress(BaseException):  # the host's names and descriptors
             lost = f"{record.levelname} {record.name}: {record.getMessage()} (logging raised {type(error).__name__})"
             # A task may have closed sys.stderr, not its descriptor.
-            os.write(2, f"{lost}\n".encode(errors="replace"))
+            os.write(2, "\n".join([lost, *filter(None, [record.exc_text]), ""]).encode(errors="replace"))
 
 
 @contextmanager

@@ -24,7 +24,7 @@ from django.utils import timezone, translation
 from django.utils.translation import get_language
 from psycopg import IsolationLevel
 
-from django_leasequeue.tasks import current, task
+from django_leasequeue.tasks import Batch, current, task
 
 if "RUDE_MAX_AGE" in os.environ:
     connections.settings["default"]["CONN_MAX_AGE"] = None
@@ -116,6 +116,12 @@ def exits(*_: Any, **__: Any) -> None:
 @task(max_attempts=1, backoff=exits)
 def fail_unshown() -> None:
     raise Unshown
+
+
+@task(max_attempts=1, batch=2, batch_wait=30)
+def echo_two(batch: Batch) -> None:
+    for index, call in enumerate(batch):
+        batch.ok(index, call.args[0])
 
 
 @task(max_attempts=1)

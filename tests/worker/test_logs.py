@@ -175,7 +175,8 @@ def test_logging_that_raises_costs_lines_and_no_job(work: str, kind: Any, capfd:
 
 def test_what_code_beside_a_job_raises_costs_no_job(work: str, caplog: pytest.LogCaptureFixture) -> None:
     bad = rude.fail_unshown.using(queue_name="work").enqueue()
-    good = [each.using(queue_name="work", max_attempts=1).enqueue("word") for each in (samples.echo, samples.aecho)]
+    echoes = (samples.echo, samples.aecho, rude.echo_two, rude.echo_two)
+    good = [each.using(queue_name="work", max_attempts=1).enqueue("word") for each in echoes]
     (interrupts,) = engine.run(engine.enqueue("work", [engine.NewJob(name="tests.tasks.module_that_interrupts.add")]))
     with ExitStack() as stack:
         for signal in (
@@ -186,7 +187,7 @@ def test_what_code_beside_a_job_raises_costs_no_job(work: str, caplog: pytest.Lo
         assert burst(TaskHandler()).code is ExitCode.OK
     for result in (bad, *good):
         result.refresh()
-    assert [result.return_value for result in good] == ["word", "word"]
+    assert [result.return_value for result in good] == ["word"] * 4
     assert [error.exception_class for error in bad.errors] == [rude.Unshown]
     assert LiveJob.objects.get(seq=interrupts.seq).deliveries == 0
     assert "(its traceback cannot be shown: KeyboardInterrupt)" in caplog.text
