@@ -9,7 +9,7 @@ from django.utils.translation import gettext_lazy
 
 from . import conf
 from .conf import process
-from .conf.loglines import LOGGERS, keep_to_lines
+from .conf.loglines import CALLED, LOGGERS, contain, keep_to_lines
 
 
 class LeaseQueueConfig(AppConfig):
@@ -39,6 +39,7 @@ class LeaseQueueConfig(AppConfig):
         from .reaper import declarations, tables
 
         keep_to_lines(*LOGGERS)
+        contain(*CALLED)
         JobQuerySet.engine = QueueQuerySet.engine = model_writes
         RecurringTask.codec = codec
         post_migrate.connect(declared.on_migrate, sender=self, dispatch_uid="django_leasequeue.engine.queues.declared")

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 from django.db import transaction
 from django.dispatch import Signal
 
+from .conf.loglines import contained, exc_info
+
 if TYPE_CHECKING:
     from .engine.rows import LeasedJob
 
@@ -45,9 +47,10 @@ def about(job: LeasedJob, project: str) -> dict[str, Any]:
 
 def send(signal: Signal, sender: Any = None, **info: Any) -> None:
     """Send ``signal`` robustly; log errors of receivers."""
-    for receiver, answer in signal.send_robust(sender=sender, **info):
-        if isinstance(answer, Exception):
-            logger.error("A receiver of a job signal raised: %r", receiver, exc_info=answer)
+    with contained(logger, "A receiver of a job signal raised"):  # Django lets through what is no Exception
+        for receiver, answer in signal.send_robust(sender=sender, **info):
+            if isinstance(answer, Exception):
+                logger.error("A receiver of a job signal raised: %r", receiver, exc_info=exc_info(answer))
 
 
 def dispatch(pending: list[tuple[str, dict[str, Any]]], using: str | None) -> None:

@@ -7,13 +7,18 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import re
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
+
+from . import process
 
 if TYPE_CHECKING:
     from ..engine import LeasedJob
@@ -57,12 +62,25 @@ class OneLine(logging.Filter):
     """Puts the message of a record on one line and indents its traceback, for every formatter."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        message = record.getMessage()
+        try:
+            message = record.getMessage()
+        except BaseException as error:  # noqa: BLE001  (it is the host's)
+            record.msg, record.args = f"{record.msg} {_not_shown('arguments', error)}", ()
+            message = record.msg
         if (line := one_line(message)) != message:
             record.msg, record.args = line, ()
         if record.exc_info and record.exc_info[1] is not None and not record.exc_text:
-            record.exc_text = indented(_PLAIN.formatException(record.exc_info))
+            try:
+                record.exc_text = indented(_PLAIN.formatException(record.exc_info))
+            except BaseException as error:  # noqa: BLE001  (it is the host's)
+                record.exc_info, record.exc_text = None, indented(_not_shown("traceback", error))
         return True
+
+
+def _not_shown(what: str, error: BaseException) -> str:
+    if not process.outlives(error):
+        raise error
+    return f"(its {what} cannot be shown: {type(error).__name__})"
 
 
 _ONE_LINE = OneLine()
@@ -72,6 +90,42 @@ def keep_to_lines(*names: str) -> None:
     """Filter the records of these loggers. May be called again."""
     for name in names:
         logging.getLogger(name).addFilter(_ONE_LINE)
+
+
+def contain(*names: str) -> None:
+    """Let nothing out into threads of ours that filters, handlers and formatters raise. May be called again."""
+    for name in names:
+        logger = logging.getLogger(name)
+        logger.handle = partial(_handle, partial(type(logger).handle, logger))  # type: ignore[method-assign]
+
+
+def _handle(handle: Callable[[logging.LogRecord], None], record: logging.LogRecord) -> None:
+    """Handle a record; in a thread of ours, write a line that is lost to the process's standard error."""
+    try:
+        handle(record)
+    except BaseException as error:
+        if not process.outlives(error, elsewhere=()):
+            raise
+        with suppress(BaseException):  # the host's names and descriptors
+            lost = f"{record.levelname} {record.name}: {record.getMessage()} (logging raised {type(error).__name__})"
+            # A task may have closed sys.stderr, not its descriptor.
+            os.write(2, "\n".join([lost, *filter(None, [record.exc_text]), ""]).encode(errors="replace"))
+
+
+@contextmanager
+def contained(logger: logging.Logger, words: str, *args: object, **fields: Any) -> Iterator[None]:
+    """Log what the host's code in the block raises: it ends neither this thread nor what called it."""
+    try:
+        yield
+    except BaseException as error:
+        if not process.outlives(error):
+            raise
+        logger.exception(words, *args, extra=fields)
+
+
+def exc_info(error: BaseException) -> tuple[type[BaseException], BaseException, TracebackType | None]:
+    """Return ``exc_info`` of the host's error: logging asks an error itself whether it is true."""
+    return type(error), error, error.__traceback__
 
 
 ACCESS_LOGGERS = (
@@ -126,6 +180,8 @@ LOGGER = "django_leasequeue"
 JOBS = logging.getLogger("django_leasequeue.jobs")
 #: Django's own line of each end of a task, on Django 6 and on its backport.
 _TASK_LOGGERS = ("django.tasks", "django_tasks")
+#: Loggers that are called in threads of ours: beside ours those of Django's signals, asyncio and psycopg.
+CALLED = (*LOGGERS, *_TASK_LOGGERS, "django.dispatch", "asyncio", "psycopg")
 
 
 def about(job: LeasedJob, **more: Any) -> dict[str, Any]:

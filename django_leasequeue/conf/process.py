@@ -42,6 +42,28 @@ class Switches:
 
 switches = Switches()
 
+
+class _Thread(threading.local):
+    #: In a thread of ours: the errors that are raised into it from outside, and pass. ``None``: it is the host's.
+    orders: tuple[type[BaseException], ...] | None = None
+
+
+_thread = _Thread()
+
+
+def own_thread(*orders: type[BaseException]) -> None:
+    """Note that the current thread is ours: it outlives whatever the host's code raises in it, but ``orders``."""
+    _thread.orders = orders
+
+
+def outlives(error: BaseException, elsewhere: tuple[type[BaseException], ...] = (Exception,)) -> bool:
+    """Return whether what the host's code has raised is its failure only, and nothing that ends this thread.
+
+    In a thread of the host that is an error ``elsewhere``: a signal or a server may have raised ``SystemExit`` there.
+    """
+    return isinstance(error, elsewhere) if _thread.orders is None else not isinstance(error, _thread.orders)
+
+
 _forgetting: list[Callable[[], object]] = []
 
 

@@ -26,7 +26,7 @@ from psycopg.adapt import AdaptersMap
 
 from .operation import Rows
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("django_leasequeue.engine")
 
 #: The newest psycopg that the tests have run with. It is raised by hand, when ``.ci/run`` has passed with a newer one.
 NEWEST = (3, 3)

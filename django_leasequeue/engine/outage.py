@@ -27,9 +27,11 @@ _PASSING_CODES = (_READ_ONLY, "25P02", "25P03", "25P04", "55P03")
 def psycopg_error(error: BaseException) -> psycopg.Error | None:
     """Return psycopg's error: this one, or the one that Django or ``StorageError`` wrapped."""
     found: BaseException | None = error
-    while found is not None and not isinstance(found, psycopg.Error):
+    seen = set[int]()  # the host's errors may be in a circle
+    while found is not None and not isinstance(found, psycopg.Error) and id(found) not in seen:
+        seen.add(id(found))
         found = found.__cause__
-    return found
+    return found if isinstance(found, psycopg.Error) else None
 
 
 def passes(error: BaseException) -> bool:

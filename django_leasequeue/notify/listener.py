@@ -17,6 +17,7 @@ import psycopg
 
 from .. import conf
 from ..conf import process
+from ..conf.loglines import contained
 from ..engine import pool
 from ..engine.outage import FIRST_RETRY, LAST_RETRY, Outage
 from .session import JOBS, Deaf, Session, WakeUpPipe, listen_dsn
@@ -172,6 +173,7 @@ class Listener:
 
     def _run(self) -> None:
         # This and the methods below run in the listener's thread.
+        process.own_thread()
         retry = FIRST_RETRY
         lost = False
         while True:
@@ -330,10 +332,8 @@ def _linger(key: str | int) -> float:
 
 def _call(callers: Collection[Subscription], *payload: str | None) -> None:
     for caller in callers:
-        try:
+        with contained(logger, "A callback of the listener raised"):  # it must not silence the others
             caller.callback(*payload)
-        except Exception:  # one bad callback must not silence the others
-            logger.exception("A callback of the listener raised")
 
 
 _listeners: process.Shared[str, Listener] = process.Shared()

@@ -14,6 +14,7 @@ from typing import Any
 from asgiref.sync import async_to_sync
 
 from .. import signals
+from ..conf import process
 from ..engine import Failure, LeasedJob, codec
 from ..engine.jobs.results import STALLED
 from ..engine.limits import MAX_SPAN_MS, check_integer
@@ -190,7 +191,9 @@ def _counting(execution: Execution) -> Iterator[Execution]:
         yield seen
         if seen.result_ttl_ms is not None:
             check_integer(seen.result_ttl_ms, "result_ttl_ms", 1, MAX_SPAN_MS)
-    except Exception:
+    except BaseException as error:
+        if not process.outlives(error):
+            raise
         logger.exception("after_execution raised: the run of %s counts as it was", execution.job)
         return
     if seen.error is not None and not isinstance(seen.error, BaseException):

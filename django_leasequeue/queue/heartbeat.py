@@ -213,6 +213,7 @@ class HeartbeatThread:
     # What follows runs in the thread.
 
     def _run(self, after: float) -> None:
+        process.own_thread()
         time.sleep(after)
         try:
             while (pause := self._pause()) is not None:

@@ -12,7 +12,9 @@ from typing import Any
 import psycopg
 from django.db import connections
 
+from ..conf import process
 from ..engine import ConnectionExecutor
+from ..engine.dead.fingerprint import text_of
 from ..engine.operation import Rows
 from ..engine.outage import missing_right
 from ..exceptions import LeaseQueueError
@@ -130,7 +132,7 @@ class Duty:
     def note(self, error: BaseException) -> None:
         """Note a failed run."""
         self.failures += 1
-        self.error = f"{type(error).__name__}: {' '.join(str(error).split())}"[:MAX_ERROR]
+        self.error = f"{type(error).__name__}: {' '.join(text_of(error).split())}"[:MAX_ERROR]
         self.denied = missing_right(error)
 
     @property
@@ -189,7 +191,7 @@ class HostCode:
             raise NotReturned(f"Its code has not returned for {since:.0f} s.", late=since >= PATIENCE)
         del self._calls[key]
         if call.error is not None:
-            raise HostCodeError(f"{type(call.error).__name__}: {call.error}") from call.error
+            raise HostCodeError(f"{type(call.error).__name__}: {text_of(call.error)}") from call.error
         return call.value
 
     def _make_room(self) -> None:
@@ -215,6 +217,7 @@ class _Call:
         threading.Thread(target=self._run, name="leasequeue-host", daemon=True).start()
 
     def _run(self) -> None:
+        process.own_thread()
         try:
             self.value = self._function()
         except BaseException as error:  # noqa: BLE001  (a module may raise SystemExit when it is imported)

@@ -13,6 +13,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db import connections
 
 from .. import conf
+from ..conf import process
 from ..engine import clock
 from ..engine.outage import FIRST_RETRY, LAST_RETRY, Outage, psycopg_error
 from ..notify.session import WakeUpPipe
@@ -166,6 +167,7 @@ class Reaper:
         return not thread.is_alive() and (shift is None or shift.join(0))
 
     def _body(self) -> None:
+        process.own_thread()
         try:
             self.run()
         finally:

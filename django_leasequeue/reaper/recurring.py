@@ -12,8 +12,10 @@ from zlib import crc32
 
 import psycopg
 
+from ..conf.loglines import exc_info
 from ..engine import ConnectionExecutor, codec
 from ..engine.clock import span
+from ..engine.dead.fingerprint import text_of
 from ..engine.outage import Outage, passes
 from ..engine.pool import connect
 from ..engine.queues import routing
@@ -276,9 +278,9 @@ class RecurringDuty:
     def _fail(self, duty_run: DutyRun, tick: Tick, error: Exception) -> None:
         """Skip a tick: a retry would fail again."""
         what = "Recurring task %s could not be enqueued; its tick of %s is skipped"
-        logger.error(what, tick.name, tick.at, exc_info=error)
+        logger.error(what, tick.name, tick.at, exc_info=exc_info(error))
         self._bad.add(tick.task_id)
-        failure = str(error) if isinstance(error, HostCodeError) else f"{type(error).__name__}: {error}"
+        failure = str(error) if isinstance(error, HostCodeError) else f"{type(error).__name__}: {text_of(error)}"
         skip(duty_run.alias, tick, failure, duty_run.fence)
 
 

@@ -14,6 +14,8 @@ import psycopg
 from django.db import close_old_connections, connections
 from psycopg.pq import TransactionStatus
 
+from ..conf import process
+from ..conf.loglines import exc_info
 from ..engine import ConnectionExecutor, clock, pool
 from ..engine.outage import LAST_RETRY, Outage, passes, read_only
 from ..exceptions import LeaseQueueError
@@ -114,6 +116,7 @@ class Shift:
         return duty if since is not None and duty and time.monotonic() - since > duty.deadline else None
 
     def _body(self) -> None:
+        process.own_thread()
         try:
             while not self._ended.is_set():
                 self.tick()
@@ -217,4 +220,4 @@ class Shift:
             logger.log(level, what, duty.name, duty.denied, extra={"duty": duty.name})
             return
         what = "Duty %s of the reaper failed; its next run is in %.1f s"
-        logger.error(what, duty.name, penalty, extra={"duty": duty.name}, exc_info=error)
+        logger.error(what, duty.name, penalty, extra={"duty": duty.name}, exc_info=exc_info(error))

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from .. import twins
+from ..conf import process
 from ..engine import LeasedJob
 from ..engine.metadata import CONTEXT, noted
 from ..exceptions import NotBegun
@@ -59,7 +60,9 @@ class BatchRuns(ABC):
             # The host's context and the timeouts are those of a run: only calls with the same ones share it.
             shared = repr((by, noted(job.meta_json, CONTEXT))), job.meta_json and self.timeout(job)
             return BatchGroup((entry.path, entry.alias, shared), entry.batch, task.batch_wait)
-        except Exception:  # noqa: BLE001  (its run says what is wrong)
+        except BaseException as error:  # its run says what is wrong
+            if not process.outlives(error):
+                raise
             return None
 
     def run_batch(self, jobs: Sequence[LeasedJob], control: BatchControl) -> Answers:
@@ -89,7 +92,9 @@ class BatchRuns(ABC):
                         found.append(BatchCall(tuple(args), kwargs, job.key or "", job.deliveries, own))
                     except UNREACHED as error:
                         found.append(NotBegun(str(error)))
-                    except Exception as error:  # noqa: BLE001  (it is the job's own)
+                    except BaseException as error:  # it is the job's own
+                        if not process.outlives(error):
+                            raise
                         found.append(error)
                 batch = Batch([each for each in found if isinstance(each, BatchCall)])
                 if len(batch):
@@ -108,7 +113,9 @@ class BatchRuns(ABC):
             if own_error is None and value is not None:
                 try:
                     kept = self._kept(entry, job, value)
-                except Exception as refused:  # noqa: BLE001  (it is the job's own)
+                except BaseException as refused:  # it is the job's own
+                    if not process.outlives(refused):
+                        raise
                     own_error = refused
             answers.append((kept, own_error))
         return answers

@@ -15,6 +15,7 @@ from asgiref.sync import sync_to_async
 from django.db import connections
 
 from .. import engine, twins
+from ..conf import process
 from ..engine import Failure, LeasedJob, metadata
 from ..engine.dead.fingerprint import fingerprint, text_of
 from ..engine.jobs.steps import emit_end, result_event
@@ -341,7 +342,9 @@ class TaskHandler(BatchRuns):
             return GiveUp() if delay is None else _retry(seconds_of(delay, "the answer of a backoff function"))
         except TaskNotFound:
             return Retry()
-        except Exception:
+        except BaseException as raised:
+            if not process.outlives(raised):
+                raise
             logger.exception("The backoff of task %s failed; its queue's is used instead.", job.name)
             return Retry()
 
@@ -360,5 +363,7 @@ def _traceback(error: BaseException) -> str:
         step = step.tb_next
     try:
         return "".join(traceback.format_exception(type(error), error, shown))
-    except Exception as again:  # noqa: BLE001  (an exception that cannot be shown must not hide that the task failed)
+    except BaseException as again:  # an exception that cannot be shown must not hide that the task failed
+        if not process.outlives(again):
+            raise
         return f"{type(error).__name__} (its traceback cannot be shown: {type(again).__name__})"

@@ -12,6 +12,7 @@ import signal
 import sys
 import threading
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from queue import Empty, SimpleQueue
@@ -21,6 +22,7 @@ from asgiref.sync import sync_to_async
 from django.db import connections
 from django.utils.module_loading import import_string
 
+from ..conf import process
 from ..engine import Failure, LeasedJob
 from ..exceptions import NotBegun
 from ..worker.control import GiveUp, JobAborted, JobControl, Retry
@@ -89,6 +91,7 @@ IDLE = 5.0
 
 def main(descriptor: int) -> None:
     """Run the job that comes through the pipe with this descriptor, perhaps others after it, and end the process."""
+    process.own_thread()
     connection = Connection(descriptor)
     inbox: SimpleQueue[Request] = SimpleQueue()
     threading.Thread(target=_read, args=(connection, inbox), daemon=True).start()
@@ -118,8 +121,9 @@ def main(descriptor: int) -> None:
     except Empty:
         code = 0
     finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(OSError, ValueError):  # the task may have closed them
+                stream.flush()
         # Threads that the task has left do not keep the process.
         os._exit(code)
 

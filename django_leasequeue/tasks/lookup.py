@@ -18,7 +18,9 @@ from typing import Any, NamedTuple, TypeVar
 from django.utils import timezone
 
 from .. import conf
+from ..conf import process
 from ..engine import HELD, Failure, codec, payloads, task_modules
+from ..engine.dead.fingerprint import text_of
 from ..engine.metadata import TAGS
 from ..engine.operation import Statements, operation
 from ..enums import JobState, ResultState
@@ -42,10 +44,13 @@ def find_task(path: str | None) -> Task[..., Any]:
         )
     module, names = _import(path)
     found: Any = module
-    for name in names:
-        found = getattr(found, name, None)
-    if isinstance(found, Task):
-        return found
+    try:
+        for name in names:
+            found = getattr(found, name, None)
+        if isinstance(found, Task):
+            return found
+    except BaseException as error:
+        raise _not_found(f"The task {path!r} cannot be looked up", error) from error
     if found is None:
         raise TaskNotFound(
             f"There is no task {path!r}: {module.__name__} has no such name. Was it renamed or removed, or does this"
@@ -79,12 +84,18 @@ def _import(path: str) -> tuple[Any, list[str]]:
             # The module itself, or a package above it: try one level up. Anything else is missing inside of it.
             if error.name is None or not (name + ".").startswith(error.name + "."):
                 raise TaskNotFound(f"The module of task {path!r} cannot be imported: {error}.") from error
-        except (Exception, SystemExit) as error:
-            raise TaskNotFound(f"The module of task {path!r} cannot be imported: {error!r}.") from error
+        except BaseException as error:
+            raise _not_found(f"The module of task {path!r} cannot be imported", error) from error
     raise TaskNotFound(
         f"There is no module for task {path!r}. Is the app installed here, and does this worker run the same code as"
         " the process that enqueued it?"
     )
+
+
+def _not_found(what: str, error: BaseException) -> TaskNotFound:
+    if not process.outlives(error, (Exception, SystemExit)):
+        raise error
+    return TaskNotFound(f"{what}: {type(error).__name__}({text_of(error)}).")
 
 
 @cache
@@ -123,8 +134,8 @@ def find_entry(path: str | None, alias: str = api.DEFAULT_TASK_BACKEND_ALIAS) ->
     task = find_task(path)
     try:
         backend = task_backends[alias]
-    except Exception as error:
-        raise TaskNotFound(f"The job's backend {alias!r} cannot be used: {error}") from error
+    except BaseException as error:
+        raise _not_found(f"The job's backend {alias!r} cannot be used", error) from error
     if not isinstance(getattr(backend, "config", None), BackendOptions):
         raise TaskNotFound(
             f"The job's backend {alias!r} is not a LeaseQueueBackend: this worker does not run its tasks."

@@ -8,7 +8,8 @@ without other receivers no ``TaskResult`` is built.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from asyncio import CancelledError
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -18,6 +19,8 @@ from typing import TYPE_CHECKING, Any
 from django.dispatch import Signal
 
 from .. import signals as job_signals
+from ..conf import process
+from ..conf.loglines import contained
 from ..engine import Failure, LeasedJob, clock, codec
 from ..twins import Body, Either, either
 from ..worker.edge import call_apart
@@ -59,7 +62,28 @@ class TaskSignal:
     def sending(self, sender: type, result: TaskResult[Any]) -> Either:
         """Return the step that sends the signal to all receivers; Django logs their errors."""
         about: dict[str, Any] = {"sender": sender, "task_result": result}
-        return either(partial(self.signal.send_robust, **about), partial(self.signal.asend_robust, **about))
+        return _telling(partial(self.signal.send_robust, **about), partial(self.signal.asend_robust, **about))
+
+
+_RAISED = "A receiver of a task's signal raised"
+
+
+def _telling(send: Callable[[], object], asend: Callable[[], Awaitable[object]]) -> Either:
+    """Return the step that sends a signal: Django lets through what receivers raise that is no Exception."""
+
+    def say() -> None:
+        with contained(job_signals.logger, _RAISED):
+            send()
+
+    async def asay() -> None:
+        try:
+            await asend()
+        except BaseException as error:
+            if isinstance(error, CancelledError) or not process.outlives(error):  # the job's own
+                raise
+            job_signals.logger.exception(_RAISED)
+
+    return either(say, asay)
 
 
 def _task_signal(name: str, level: int) -> TaskSignal:
@@ -115,7 +139,7 @@ class Announcer:
         if job_signals.started.receivers:
             about = {"sender": entry.task, **job_signals.about(job, self._project), "job": job, "node": control.node}
             sending = partial(job_signals.send, job_signals.started, **about)
-            yield either(sending, partial(job_signals.started.asend_robust, **about))
+            yield _telling(sending, partial(job_signals.started.asend_robust, **about))
         if started.has_receivers():
             yield started.sending(entry.sender, self.result(entry, job, TaskResultStatus.RUNNING))
         elif started.is_logged():
@@ -166,7 +190,8 @@ class Announcer:
             ended = {"value": value, "finished_at": clock.now(), "records": records}
             result = self.result(entry, job, status, failure, **ended)
             if tells:
-                _within(error, lambda: finished.signal.send_robust(sender=entry.sender, task_result=result))
+                with contained(job_signals.logger, _RAISED):
+                    _within(error, lambda: finished.signal.send_robust(sender=entry.sender, task_result=result))
             if callback is not None:
                 _within(error, lambda: _call(callback, result))
         if not tells and finished.is_logged(level):
@@ -205,7 +230,9 @@ def _call(callback: Any, result: TaskResult[Any]) -> None:
     path = result.task.module_path
     try:
         call_apart(lambda: callback(result), f"A callback of task {path}")
-    except (Exception, SystemExit):
+    except BaseException as error:
+        if not process.outlives(error, (Exception, SystemExit)):
+            raise
         _logger.exception("A callback of task %s raised: %r", path, callback)
 
 

@@ -11,7 +11,7 @@ from functools import partial
 
 import psycopg
 
-from ..conf.loglines import JOBS, about
+from ..conf.loglines import JOBS, about, contained
 from ..engine import Ending, Failure, LeasedJob, Outcome, Release, Settled, finish, release
 from ..engine.jobs.results import Progress, progress
 from ..engine.jobs.steps import wake_waiting
@@ -59,9 +59,9 @@ class Acknowledger:
 
     def run(self) -> None:
         helper = self._state.start_thread("acknowledger", partial(self._help, self._links[1]))
-        # ``attend`` reports an error of this thread before the helper is joined.
-        self._state.attend("acknowledger", partial(self._lead, self._links[0]))
-        self._closing = True
+        # ``attend`` reports an error of this thread before the helper is joined. A broken worker still gives back.
+        while not self._state.attend("acknowledger", partial(self._lead, self._links[0])):
+            pass
         self._helper.wake()
         helper.join()
 
@@ -268,8 +268,7 @@ class Acknowledger:
                 self._notify_handler(job, "dead", None, failure, released.available_at)
             else:
                 figures.add(retried=1)
-                words = getattr(control and control.error, "log_line", "Job failed and will be tried again")
-                _log_failure(logging.WARNING, words, job, failure, control)
+                _log_failure(logging.WARNING, "Job failed and will be tried again", job, failure, control)
                 self._notify_handler(job, "failing", None, failure, released.available_at)
 
     def _notify_handler(
@@ -280,12 +279,10 @@ class Acknowledger:
         failure: Failure | None = None,
         available_at: datetime | None = None,
     ) -> None:
-        try:
+        with contained(logger, "The method settled() of the handler raised", seq=job.seq):
             self._state.handler.settled(
                 job, ending, result_json=result_json, failure=failure, available_at=available_at
             )
-        except Exception:
-            logger.exception("The method settled() of the handler raised", extra={"seq": job.seq})
 
     def _return(self, entries: list[Entry], link: DatabaseLink) -> None:
         for _, job, control, *_ in entries:
@@ -315,12 +312,15 @@ class Acknowledger:
 
 def _log_failure(level: int, message: str, job: LeasedJob, failure: Failure, control: JobControl | None) -> None:
     error = None if control is None else control.error
-    JOBS.log(
-        level,
-        message,
-        exc_info=None if error is None else trace_of(error),
-        extra=about(job, delivery=job.deliveries, error=f"{failure.type}: {failure.message}"),
-    )
+    with contained(logger, "The failure of a job cannot be logged", seq=job.seq):
+        if level == logging.WARNING and isinstance(error, LeaseQueueError):
+            message = getattr(error, "log_line", message)
+        JOBS.log(
+            level,
+            message,
+            exc_info=None if error is None else trace_of(error),
+            extra=about(job, delivery=job.deliveries, error=f"{failure.type}: {failure.message}"),
+        )
 
 
 def _suspect(kind: int, job: LeasedJob, control: JobControl | None) -> bool:

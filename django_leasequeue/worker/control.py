@@ -168,9 +168,9 @@ class JobControl(DurableControl):
         Raises:
             InvalidOption: it is not JSON, or more than 64 KiB.
         """
-        if len(codec.dumps(value, "the progress").encode()) > MAX_PROGRESS_BYTES:
+        if len((text := codec.dumps(value, "the progress")).encode()) > MAX_PROGRESS_BYTES:
             raise PayloadTooLarge(f"the progress of a job is at most {MAX_PROGRESS_BYTES} bytes of JSON.")
-        self._progress = [value]
+        self._progress = [codec.loads(text)]  # a copy: the job may change its own meanwhile
 
     def take_progress(self) -> list[Any] | None:
         """Return the progress since the last call, in a list, or ``None``. For the worker."""

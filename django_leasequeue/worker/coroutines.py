@@ -10,11 +10,13 @@ import time
 from collections import deque
 from collections.abc import Set
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
 from django.db import connections
 
+from ..conf import process
 from ..engine import LeasedJob
 from ..engine.pool import close_pools
 from . import forked
@@ -43,7 +45,7 @@ class CoroutinePool:
         self._thread: threading.Thread | None = None
         self._used_at = float("-inf")
         #: The thread in which the sync parts of coroutines run (the ORM's among them).
-        self._sync_thread = ThreadPoolExecutor(1, "leasequeue-sync")
+        self._sync_thread = ThreadPoolExecutor(1, "leasequeue-sync", process.own_thread)
         #: Whether the last jobs used that thread, so that connections may have to be closed.
         self._untidy = False
         self._stopping = asyncio.Event()
@@ -75,26 +77,30 @@ class CoroutinePool:
     def stop(self, timeout: float) -> bool:
         if self._loop is None or self._thread is None:
             return True
-        self._loop.call_soon_threadsafe(self._stopping.set)
+        with suppress(RuntimeError):  # its loop is closed: it broke
+            self._loop.call_soon_threadsafe(self._stopping.set)
         self._thread.join(timeout)
         return not self._thread.is_alive()
 
     def _run(self, loop: asyncio.AbstractEventLoop) -> None:
+        process.own_thread()
         asyncio.set_event_loop(loop)
         try:
-            main = loop.create_task(self._until_stopped())
+            main = _hidden(loop.create_task(self._until_stopped()))
             while not main.done():
                 try:
                     loop.run_until_complete(main)
-                except (SystemExit, KeyboardInterrupt) as error:
-                    if main.done():
+                except (SystemExit, KeyboardInterrupt, RuntimeError) as error:
+                    if main.done() or loop.is_closed():
                         raise
                     # In asyncio such an error of any task ends the loop. The job gets it from its own await, and fails.
+                    # And a RuntimeError says that a job has stopped the loop.
                     logger.warning("A task of an async job raised %r: the loop continues", error)
         finally:
             self._sync_thread.submit(connections.close_all)
             self._sync_thread.shutdown(wait=False)
             loop.close()
+            self._state.coroutines.clear()  # what is left of them never runs again
 
     async def _until_stopped(self) -> None:
         await self._stopping.wait()
@@ -130,7 +136,7 @@ class CoroutinePool:
             context, parts = contextvars.Context(), SyncParts(self._sync_thread)
             context.run(parts.install)
             run = self._many(many, parts) if many else self._one(job, control, parts)
-            task = loop.create_task(run, context=context)
+            task = _hidden(asyncio.Task(run, loop=loop, context=context))  # by no factory of a job
             self._state.coroutines[task] = (control, time.monotonic())
             task.add_done_callback(self._ended)
         if (self.paused or not self.jobs) and self._state.buffer.fetcher.sleeping:
@@ -138,6 +144,8 @@ class CoroutinePool:
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         del self._state.coroutines[task]
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._state.breaks("coroutines", error)
         self._pump()
         if self._untidy and not self._state.coroutines:
             # Not before: another one may read a cursor of the connection that they share.
@@ -169,7 +177,7 @@ class CoroutinePool:
         if parts.kept:
             found, spoils = await asyncio.wrap_future(parts.close())
             judged((FAILED, jobs[0], control, None, None), state.handler, found, spoils)
-            error = error or error_of(control, found)
+            error = error_of(control, found) if error is None else error
         run.end(answers, error)
 
     async def _one(self, job: LeasedJob, control: JobControl, parts: SyncParts) -> None:
@@ -214,3 +222,9 @@ class CoroutinePool:
         self._state.journal.ended(job)
         self._state.journal.free(slot)
         self._state.ended.append(entry)
+
+
+def _hidden(task: asyncio.Task[None]) -> asyncio.Task[None]:
+    """Leave a task out of ``asyncio.all_tasks``: a job that cancels all of these cancels no other job."""
+    asyncio.tasks._unregister_task(task)
+    return task

@@ -122,6 +122,8 @@ def spoiled(wrapper: BaseDatabaseWrapper) -> str:
     pgconn = getattr(raw, "pgconn", None)
     if pgconn is None:
         return ""
+    if raw.closed and not raw.broken:  # closed by hand; Django itself finds one that the server has ended
+        return "a closed connection of psycopg"
     if raw.autocommit != wrapper.autocommit:
         return "another autocommit of psycopg's connection"
     before = getattr(wrapper, "leasequeue_modes", ())

@@ -133,6 +133,7 @@ class EmbeddedWorker:
         return not thread.is_alive()
 
     def _run(self) -> None:
+        process.own_thread()
         while not apps.ready_event.wait(0.1):  # the settings start it while apps are loaded
             if self._stopping.is_set():
                 return
@@ -149,7 +150,7 @@ class EmbeddedWorker:
                             "The embedded worker stays off until its process starts anew: %s", worker.state.stop_asked
                         )
                     return
-            except Exception:
+            except BaseException:
                 logger.exception("The embedded worker cannot start")
             if time.monotonic() - began > LONGEST_PAUSE:
                 pause = FIRST_PAUSE

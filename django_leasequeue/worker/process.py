@@ -16,7 +16,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -230,9 +230,11 @@ def _calls_of(thread: threading.Thread) -> list[tuple[str, str, int]]:
 
 
 def _flush() -> None:
-    logging.shutdown()
-    sys.stdout.flush()
-    sys.stderr.flush()
+    with suppress(BaseException):  # handlers are the host's
+        logging.shutdown()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):  # a task may have closed it
+            stream.flush()
 
 
 def run_reloading(options: WorkerOptions) -> int:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
+from ..conf import process
 from ..conf.loglines import about
 from ..engine import Failure, LeasedJob
 from ..engine.dead.fingerprint import text_of
@@ -191,7 +192,9 @@ def failed(handler: Handler, job: LeasedJob, control: JobControl | None, error: 
     decision: Retry | GiveUp
     try:
         failure, decision = handler.failed(job, error)
-    except Exception as own:  # noqa: BLE001  (a handler's error must not cost a thread)
+    except BaseException as own:  # a handler's error must not cost a thread
+        if not process.outlives(own):
+            raise
         failure, decision = plain_failure(own), Retry()
     if isinstance(decision, GiveUp):
         return (FAILED, job, control, failure, None)

@@ -15,13 +15,15 @@ from typing import Any, cast
 
 from django.db import connections
 
+from ..conf import process
+from ..conf.loglines import exc_info
 from ..conf.options import WorkerOptions
 from ..engine import LeasedJob
 from ..engine.limits import MAX_BATCH
 from ..engine.outage import Outage, advice
 from ..notify.alarms import Alarm
 from .batches import BatchGatherer, BatchHandler, take_apart
-from .control import EndingName, Handler, JobControl
+from .control import EndingName, Handler, JobControl, JobTimeout
 from .held import JobBuffer, Leases
 from .journal import Journal
 from .link import LinkClosed
@@ -150,21 +152,29 @@ class WorkerState:
         thread.start()
         return thread
 
-    def attend(self, part: str, body: Callable[[], None]) -> None:
-        """Run the body of a thread; an error that ends it stops the worker."""
+    def attend(self, part: str, body: Callable[[], None]) -> bool:
+        """Run the body of a thread; an error that ends it stops the worker. Return whether there was none."""
+        process.own_thread(JobTimeout)
         try:
             body()
         except LinkClosed:
             pass
-        except BaseException as error:
-            if (text := advice(error)) is not None:
-                logger.critical(text)
-            else:
-                logger.critical("Part of the worker broke", exc_info=error, extra={"part": part, "node": self.node})
-            self.broken = self.broken or error
-            self.main.wake()
+        except BaseException as error:  # noqa: BLE001  (it stops the worker)
+            self.breaks(part, error)
+            return False
         finally:
             connections.close_all()  # those that jobs and receivers of signals opened in this thread
+        return True
+
+    def breaks(self, part: str, error: BaseException) -> None:
+        """Stop the worker for an error of one of its parts."""
+        self.broken = error if self.broken is None else self.broken
+        self.main.wake()
+        if (text := advice(error)) is not None:
+            logger.critical(text)
+        else:
+            about_it = {"part": part, "node": self.node}
+            logger.critical("Part of the worker broke", exc_info=exc_info(error), extra=about_it)
 
 
 _lock = threading.Lock()

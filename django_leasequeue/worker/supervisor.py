@@ -24,6 +24,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db import connections
 from django.utils.module_loading import import_string
 
+from ..conf import process
 from ..conf.options import WorkerOptions
 from ..notify import close_listeners
 from ..notify.session import WakeUpPipe
@@ -91,6 +92,7 @@ class Supervisor:
 
     def run(self) -> ExitCode:
         """Supervise until every worker has ended for good; return this process's exit code, also in a child."""
+        process.own_thread()
         connections.close_all()
         close_listeners()
         options = self._options

@@ -35,7 +35,7 @@ class ThreadPool:
 
     def start(self) -> None:
         for number, slot in enumerate(self._state.slots):
-            self._threads.append(self._state.start_thread(f"job-{number}", partial(self._work, slot)))
+            self._threads.append(self._state.start_thread(f"job-{number}", partial(self._attend, slot)))
 
     def stop(self, timeout: float) -> bool:
         """End the threads that are idle; return whether all ended within ``timeout`` seconds."""
@@ -54,7 +54,7 @@ class ThreadPool:
             new = Slot(alarm.slot.number)
             slots = self._state.slots
             slots[slots.index(alarm.slot)] = new
-            thread = self._state.start_thread("job", partial(self._work, new))
+            thread = self._state.start_thread("job", partial(self._attend, new))
             self._threads = [*(other for other in self._threads if other.is_alive()), thread]
         # Before the abort, so that whatever the run still does comes too late.
         jobs = [control.job for control in alarm.control.members or (alarm.control,)]
@@ -62,6 +62,12 @@ class ThreadPool:
         self._state.ended.extend([(RETRY, job, None, GIVEN_UP, 0) for job in jobs])
         self._state.acknowledger.wake()
         alarm.control.abort("lease_lost")
+
+    def _attend(self, slot: Slot) -> None:
+        try:
+            self._work(slot)
+        finally:
+            slot.control = None  # an embedded worker that broke waits for runs that go on
 
     def _work(self, slot: Slot) -> None:  # noqa: C901  (the hottest loop there is: no calls that can be spared)
         # Looked up once instead of for every job.

@@ -18,6 +18,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.utils.module_loading import import_string
 
 from .. import conf
+from ..conf import process
 from ..conf.loglines import about
 from ..conf.options import WorkerOptions
 from ..engine import metadata
@@ -164,13 +165,14 @@ class Worker:
 
     def run(self, tick: Callable[[Report], None] | None = None) -> ExitCode:
         """Work until there is a reason to stop; call ``tick`` about once a second with the worker's health."""
+        process.own_thread()
         self._tick = tick
         state = self.state
         forked.begins(self)
         guard_blocks()
         self._start()
         reaper = self._reaper
-        while not (state.stop_asked or state.finished or state.recycle or state.broken):
+        while not (state.stop_asked or state.finished or state.recycle or state.broken is not None):
             if reaper is not None and self._fetcher.asked:
                 reaper.start()  # after the first claim, which it would delay
                 reaper = None
@@ -208,7 +210,7 @@ class Worker:
 
     def _stop(self) -> ExitCode:
         state, began = self.state, time.monotonic()
-        why = state.recycle or state.stop_asked or ("a part of it broke" if state.broken else "no work left")
+        why = state.recycle or state.stop_asked or ("no work left" if state.broken is None else "a part of it broke")
         logger.info("Worker stops", extra={"node": state.node, "why": why, "held": len(state.held)})
         state.status = "draining"
         self._stop_claiming()
@@ -257,7 +259,7 @@ class Worker:
         while True:
             self._return_unstarted()
             waited_for = len(state.held) - sum(job.seq in state.held for job in overdue)
-            if waited_for <= 0 or state.broken:
+            if waited_for <= 0 or state.broken is not None:
                 return not overdue and not state.held
             left = deadline - time.monotonic()
             if left <= 0 or state.hurry:
@@ -270,7 +272,7 @@ class Worker:
         for control, _ in state.running():
             control.abort("stopping")
         deadline = time.monotonic() + ABORT_GRACE
-        while len(state.held) > len(overdue) and time.monotonic() < deadline and not state.broken:
+        while len(state.held) > len(overdue) and time.monotonic() < deadline and state.broken is None:
             state.main.wait(0.02)
         late = {job.seq for job in overdue}
         for job in list(state.held.values()):

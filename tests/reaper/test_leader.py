@@ -22,6 +22,7 @@ from tests.engine.helpers import fetch, run
 from tests.support.commands import said
 from tests.support.waiting import eventually
 from tests.worker.processes import Process
+from tests.worker.rude_tasks import Unshown
 
 from .conftest import leading
 from .support import backends, leaders, present, running, some
@@ -210,11 +211,15 @@ def test_a_duty_that_exits_ends_neither_the_leader_nor_other_duties(caplog) -> N
     def leave(turn: DutyRun) -> None:
         sys.exit(3)
 
-    made = Reaper(duties=[Duty("leaves", leave, 0.05), Duty("fine", lambda turn: did.append("x"), 0.05)])
+    def raise_unshown(turn: DutyRun) -> None:
+        raise Unshown
+
+    bad = [Duty("leaves", leave, 0.05), Duty("unshown", raise_unshown, 0.05)]
+    made = Reaper(duties=[*bad, Duty("fine", lambda turn: did.append("x"), 0.05)])
     with running(made):
         eventually(lambda: len(did) > 20)
         assert made.leading
-        assert made.failing == ["leaves"]
+        assert made.failing == ["leaves", "unshown"]
         assert "Duty leaves of the reaper failed" in caplog.text
         assert "SystemExit: 3" in caplog.text
 

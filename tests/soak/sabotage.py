@@ -162,7 +162,7 @@ SABOTAGES = (
     _at_edge("coroutines share a transaction that one leaves open", _EDGE,
         "                if open_on(wrapper) or spoiled(wrapper):", "                if False:"),
     _at_edge("an exit in a child task ends the loop of all coroutines", "worker/coroutines.py",
-        "except (SystemExit, KeyboardInterrupt) as error", "except ZeroDivisionError as error"),
+        "except (SystemExit, KeyboardInterrupt, RuntimeError) as error", "except ZeroDivisionError as error"),
     _at_edge("forked children keep the worker's signals", _FORKED, "signal.getsignal(number) is ours", "False"),
     _at_edge("a forked child goes on with its parent's jobs", _FORKED, "if not is_child:", "if True:"),
     _at_edge("a connection that a task made read-only is the next one's", _EDGE, "if now != was:", "if False:"),

@@ -24,7 +24,7 @@ from django.utils import timezone, translation
 from django.utils.translation import get_language
 from psycopg import IsolationLevel
 
-from django_leasequeue.tasks import current, task
+from django_leasequeue.tasks import Batch, current, task
 
 if "RUDE_MAX_AGE" in os.environ:
     connections.settings["default"]["CONN_MAX_AGE"] = None
@@ -85,6 +85,9 @@ def leave(how: str) -> None:
             connection.connection.set_isolation_level(IsolationLevel.SERIALIZABLE)
         case "session":
             execute("SET default_transaction_read_only = on")
+        case "raw":
+            connection.ensure_connection()
+            connection.connection.close()
         case "wrapper":
             connection.ensure_connection()
             kept.append(connection.execute_wrapper(refuse))
@@ -94,6 +97,31 @@ def leave(how: str) -> None:
 
 def refuse(*_: Any) -> Any:
     raise AssertionError("a wrapper of another task")
+
+
+class Unshown(Exception):
+    """An error of which nothing can be shown."""
+
+    def __str__(self) -> str:
+        raise SystemExit
+
+    def __bool__(self) -> bool:
+        raise KeyboardInterrupt
+
+
+def exits(*_: Any, **__: Any) -> None:
+    raise SystemExit
+
+
+@task(max_attempts=1, backoff=exits)
+def fail_unshown() -> None:
+    raise Unshown
+
+
+@task(max_attempts=1, batch=2, batch_wait=30)
+def echo_two(batch: Batch) -> None:
+    for index, call in enumerate(batch):
+        batch.ok(index, call.args[0])
 
 
 @task(max_attempts=1)

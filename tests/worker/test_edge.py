@@ -16,7 +16,7 @@ from tests.worker.processes import TASKS, completed, error_of, finished, startin
 pytestmark = [pytest.mark.chaos, pytest.mark.slow]
 
 LEFT = ("block", "generator", "closed", "begin", "failed", "copy", "autocommit")
-HARMLESS = ("pipeline", "wrapper", "read_only", "isolation", "session")
+HARMLESS = ("pipeline", "wrapper", "read_only", "isolation", "session", "raw")
 
 
 def groups() -> set[str]:
@@ -44,7 +44,13 @@ def test_what_a_task_leaves_fails_the_task_and_no_other(
     assert [error_of(result) for result in timed] == ["JobTimeout"] * len(timed)
     assert "A job left its connection unclean, which was closed: an open transaction on 'default'" in log
     assert "tests.worker.rude_tasks.leave" in log
-    for left in ("read_only", "another isolation level", "SET default_transaction_read_only"):
+    spoils = (
+        "read_only",
+        "another isolation level",
+        "SET default_transaction_read_only",
+        "a closed connection of psycopg",
+    )
+    for left in spoils:
         assert f"A job left its connection unclean, which was closed: {left} on 'default'" in log
     assert "Part of the worker broke" not in log
 

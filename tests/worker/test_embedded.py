@@ -11,7 +11,7 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from django.core.asgi import get_asgi_application
@@ -19,13 +19,14 @@ from django.core.exceptions import ImproperlyConfigured
 
 from django_leasequeue import EmbeddedWorker, conf, with_worker
 from django_leasequeue.conf import process
-from django_leasequeue.models import Worker
-from django_leasequeue.worker import embedded
+from django_leasequeue.engine import LeasedJob
+from django_leasequeue.models import LiveJob, Worker
+from django_leasequeue.worker import JobTimeout, embedded
 from django_leasequeue.worker.fetcher import Fetcher
 from tests.support.documents import blocks
 from tests.support.ports import free_port
 from tests.support.waiting import eventually
-from tests.worker.handlers import EMBEDDED, lines, times
+from tests.worker.handlers import EMBEDDED, ScriptHandler, lines, times
 from tests.worker.processes import Process, alive, children_of
 from tests.worker.support import enqueue, ready, results, sleeping
 
@@ -194,6 +195,27 @@ def test_a_worker_that_breaks_starts_again_and_the_process_goes_on(
     assert "starts again in 0.02 s" in caplog.text
     assert worker.stop()
     assert len(calls) == 3
+
+
+class BreaksOnce(ScriptHandler):
+    """Breaks the thread of the first job."""
+
+    broke: ClassVar[list[int]] = []
+
+    def failed(self, job: LeasedJob, error: BaseException) -> Any:
+        if not self.broke:
+            self.broke.append(job.seq)
+            raise JobTimeout
+        return super().failed(job, error)
+
+
+def test_one_whose_job_breaks_its_thread_starts_again(on: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(embedded, "FIRST_PAUSE", 0.01)
+    enqueue({"do": "raise"}, max_deliveries=2)
+    worker = EmbeddedWorker(**{**EMBEDDED, "handler": f"{__name__}.BreaksOnce"})
+    assert worker.start()
+    eventually(lambda: LiveJob.objects.filter(state=3).exists(), "the second one takes the job")
+    assert worker.stop()
 
 
 def test_one_that_cannot_start_is_no_end_of_the_process_and_stops(on: None, caplog: pytest.LogCaptureFixture) -> None:

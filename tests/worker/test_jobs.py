@@ -16,7 +16,7 @@ from django_leasequeue.worker import ExitCode, JobControl, JobTimeout
 from tests.engine.helpers import errors_of, run
 from tests.support.waiting import aeventually, eventually
 from tests.worker.handlers import ScriptHandler
-from tests.worker.support import burst, enqueue, results, working
+from tests.worker.support import burst, enqueue, ready, results, working
 
 pytestmark = pytest.mark.usefixtures("work")
 
@@ -112,20 +112,26 @@ def test_a_result_that_the_database_refuses_or_is_too_large_costs_nobody_else_hi
 
 
 class Rude(ScriptHandler):
+    def __init__(self, kind: type[BaseException]) -> None:
+        self._kind = kind
+
     def failed(self, job: engine.LeasedJob, error: BaseException) -> Any:
-        raise LookupError("in failed")
+        raise self._kind("in failed")
 
     def settled(self, *args: Any, **kwargs: Any) -> None:
-        raise LookupError("in settled")
+        raise self._kind("in settled")
 
 
-def test_a_handler_that_raises_everywhere_does_not_stop_the_worker(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("kind", [LookupError, SystemExit, KeyboardInterrupt, GeneratorExit])
+def test_a_handler_that_raises_everywhere_does_not_stop_the_worker(
+    kind: type[BaseException], caplog: pytest.LogCaptureFixture
+) -> None:
     enqueue({"do": "raise"}, {})
-    with working(Rude()) as threaded:
+    with working(Rude(kind)) as threaded:
         job = eventually(lambda: LiveJob.objects.filter(state=3).first(), "the first is dead")
         eventually(lambda: results() == {"1": COMPLETED}, "the second is done")
         assert threaded.worker.healthy
-    assert job.error_type == "builtins.LookupError"
+    assert job.error_type == f"builtins.{kind.__name__}"
     assert "The method settled() of the handler raised" in caplog.text
 
 
@@ -143,6 +149,55 @@ def test_a_job_that_exits_only_fails(in_loop: bool) -> None:
     with working(Exits()):
         job = eventually(lambda: LiveJob.objects.filter(state=3).first(), "the job is dead")
     assert job.error_type == ("builtins.KeyboardInterrupt" if in_loop else "builtins.SystemExit")
+
+
+class Disturbs(ScriptHandler):
+    """Runs a job that disturbs the event loop while another one waits."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._disturbed = asyncio.Event()
+
+    async def arun(self, job: engine.LeasedJob, control: JobControl) -> str | None:
+        match (job.data or {})["do"]:
+            case "stop":
+                asyncio.get_running_loop().stop()
+            case "cancel":
+                for task in asyncio.all_tasks():
+                    task.cancel()
+            case _:
+                await self._disturbed.wait()
+        self._disturbed.set()
+        await asyncio.sleep(0)
+        return None
+
+
+@pytest.mark.parametrize("how", ["stop", "cancel"])
+def test_a_job_that_stops_the_loop_or_cancels_all_tasks_costs_no_other_an_attempt(how: str) -> None:
+    enqueue({"async": True, "do": "wait"}, {"async": True, "do": how}, max_deliveries=1)
+    with working(Disturbs()) as threaded:
+        eventually(lambda: results() == {"0": COMPLETED, "1": COMPLETED}, "both are done")
+        assert threaded.stop() is ExitCode.OK
+
+
+class Breaks(ScriptHandler):
+    """Breaks the thread that settles when the first job has completed."""
+
+    broke = False
+
+    def hears(self, ending: str) -> bool:
+        if not self.broke:
+            self.broke = True
+            raise LookupError(ending)
+        return True
+
+
+def test_a_worker_whose_settling_thread_breaks_gives_its_jobs_back() -> None:
+    enqueue({"do": "wait"}, {})
+    with working(Breaks(), concurrency=2) as threaded:
+        assert threaded.join() is ExitCode.BROKEN
+    assert results() == {"1": COMPLETED}
+    assert ready() == 1
 
 
 @pytest.mark.parametrize("in_loop", [False, True], ids=["threads", "loop"])

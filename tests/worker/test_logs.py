@@ -6,6 +6,7 @@ import re
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +14,20 @@ import pytest
 from django.core import mail
 from django.utils.log import DEFAULT_LOGGING, AdminEmailHandler
 
+from django_leasequeue import engine
+from django_leasequeue import signals as job_signals
 from django_leasequeue.conf import loglines
 from django_leasequeue.conf.loglines import LOGGERS
-from django_leasequeue.tasks.api import TASKS_LOGGER
-from django_leasequeue.worker import Worker, load_options
+from django_leasequeue.models import LiveJob
+from django_leasequeue.tasks.api import TASKS_LOGGER, task_signals
+from django_leasequeue.tasks.handler import TaskHandler
+from django_leasequeue.worker import ExitCode, Worker, load_options
+from tests.support.heard import connected
+from tests.support.waiting import eventually
 from tests.tasks import samples
+from tests.worker import rude_tasks as rude
 from tests.worker.processes import Start
-from tests.worker.support import burst, enqueue
+from tests.worker.support import burst, enqueue, results, working
 
 
 def failures(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
@@ -141,6 +149,48 @@ def test_every_logger_of_ours_keeps_to_its_lines() -> None:
     package = Path(loglines.__file__).parents[1]
     found = {name for file in package.rglob("*.py") for name in named.findall(file.read_text())}
     assert found | {loglines.LOGGER, loglines.JOBS.name} == set(LOGGERS)
+
+
+class Away(logging.Handler):
+    """A handler of a host whose service is away."""
+
+    def __init__(self, kind: type[BaseException]) -> None:
+        super().__init__()
+        self._kind = kind
+
+    def emit(self, record: logging.LogRecord) -> None:
+        raise self._kind
+
+
+@pytest.mark.parametrize("kind", [ConnectionError, SystemExit])
+def test_logging_that_raises_costs_lines_and_no_job(work: str, kind: Any, capfd: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr(logging.getLogger(loglines.LOGGER), "handlers", [Away(kind)])
+    enqueue({"do": "raise"}, {"async": True, "do": "raise"}, {}, max_deliveries=1)
+    with working() as threaded:
+        eventually(lambda: results() == {"2": 1} and LiveJob.objects.filter(state=3).count() == 2, "all have ended")
+        assert threaded.stop() is ExitCode.OK
+    lost = f"ERROR django_leasequeue.jobs: Job is dead after its last try (logging raised {kind.__name__})\n"
+    assert capfd.readouterr().err.count(lost) == 2
+
+
+def test_what_code_beside_a_job_raises_costs_no_job(work: str, caplog: pytest.LogCaptureFixture) -> None:
+    bad = rude.fail_unshown.using(queue_name="work").enqueue()
+    echoes = (samples.echo, samples.aecho, rude.echo_two, rude.echo_two)
+    good = [each.using(queue_name="work", max_attempts=1).enqueue("word") for each in echoes]
+    (interrupts,) = engine.run(engine.enqueue("work", [engine.NewJob(name="tests.tasks.module_that_interrupts.add")]))
+    with ExitStack() as stack:
+        for signal in (
+            job_signals.started, job_signals.completed, job_signals.failed, task_signals.task_started,
+            task_signals.task_finished,
+        ):  # fmt: skip
+            stack.enter_context(connected(signal, rude.exits))
+        assert burst(TaskHandler()).code is ExitCode.OK
+    for result in (bad, *good):
+        result.refresh()
+    assert [result.return_value for result in good] == ["word"] * 4
+    assert [error.exception_class for error in bad.errors] == [rude.Unshown]
+    assert LiveJob.objects.get(seq=interrupts.seq).deliveries == 0
+    assert "(its traceback cannot be shown: KeyboardInterrupt)" in caplog.text
 
 
 def test_what_commands_print_is_a_line_each(caplog: pytest.LogCaptureFixture) -> None:

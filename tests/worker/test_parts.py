@@ -116,6 +116,12 @@ def test_which_errors_pass_by_themselves(error: psycopg.Error, expected: bool) -
     assert passes(error) is expected
 
 
+def test_errors_that_cause_each_other_do_not_pass_and_are_looked_at_once() -> None:
+    first, second = LookupError(), LookupError()
+    first.__cause__, second.__cause__ = second, first
+    assert not passes(first)
+
+
 def test_a_control_says_why_to_stop_and_the_first_reason_stays() -> None:
     for reason, error in (("stopping", JobAborted), ("timeout", JobTimeout)):
         control = JobControl(a_job(), "node")
@@ -137,6 +143,9 @@ def test_progress_is_coalesced_and_checked() -> None:
     control.set_progress(1)
     control.set_progress(None)
     assert control.take_progress() == [None]
+    control.set_progress(changing := [1])
+    changing.append(2)
+    assert control.take_progress() == [[1]]
     assert control.take_progress() is None
     with pytest.raises(InvalidOption, match="must be JSON"):
         control.set_progress(object())

@@ -14,6 +14,8 @@ from hashlib import blake2b
 from pathlib import Path
 from types import TracebackType
 
+from ...conf import process
+
 #: Characters of a message that count.
 _MAX_MESSAGE = 1_000
 
@@ -63,7 +65,9 @@ def text_of(error: BaseException, otherwise: str | None = None) -> str:
     """Return an error's text, or a substitute if its ``__str__`` fails."""
     try:
         return str(error)
-    except Exception as again:  # noqa: BLE001  (it is the host's)
+    except BaseException as again:  # it is the host's
+        if not process.outlives(again):
+            raise
         return f"(its text cannot be had: {type(again).__name__})" if otherwise is None else otherwise
 
 

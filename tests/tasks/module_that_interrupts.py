@@ -1,0 +1,3 @@
+"""A module that interrupts whoever imports it."""
+
+raise KeyboardInterrupt
