@@ -99,7 +99,7 @@ def seq_of(text: str) -> int | None:
 def check_seqs(seqs: Sequence[int], most: int = MAX_BATCH) -> list[int]:
     """Return ``seqs`` once each, in order."""
     if len(check_list(seqs, "the seqs")) > most:
-        raise BatchTooLarge(f"one call takes at most {most:,} jobs; there are {len(seqs):,}. Split them.")
+        raise BatchTooLarge(f"one call takes at most {most} jobs; there are {len(seqs)}. Split them.")
     for seq in seqs:
         if isinstance(seq, bool) or not isinstance(seq, int) or not 0 <= seq <= MAX_SEQ:
             raise InvalidOption(f"a seq is the number of a job, 0 to {MAX_SEQ}; it is {seq!r:.80}.")

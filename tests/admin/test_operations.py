@@ -264,7 +264,7 @@ class TestStart:
             ("explode", {}, "one of retry"), ("discard", {}, "reason"), ("discard", {"reason": "  "}, "reason"),
             ("redrive", {}, "needs the name"), ("retry", {"to": "spare"}, "needs the name"),
             ("retry", {"rate": 0}, "rate"), ("retry", {"rate": 1e9}, "rate"), ("retry", {"jitter_ms": -1}, "jitter_ms"),
-            ("retry", {"seqs": range(10_001)}, "10,000"),
+            ("retry", {"seqs": range(10_001)}, "10000"),
             ("discard", {"reason": "why", "from_step": "mail"}, "from_step"),
             *(("retry", {"from_step": name}, "from_step") for name in ("", "x" * 900, 7)),
         ):  # fmt: skip
