@@ -115,8 +115,8 @@ def chart(
     ``name`` begins its element ids, unique in the page; ``title`` is the caption, ``note`` a sentence below it.
     """
     scale, drawn = (_bars if stacked else _lines)(times, series)
-    said = format_html('<p class="lq-quiet">{}</p>', note) if note else SafeString()
-    legend = SafeString()
+    said = format_html('<p class="lq-quiet">{}</p>', note) if note else SafeString("")
+    legend = SafeString("")
     if len(series) > 1:
         items = _each(
             '<li><svg class="lq-svg" viewBox="0 0 26 10" aria-hidden="true"><g class="lq-tone-{}">'
