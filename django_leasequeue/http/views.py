@@ -185,7 +185,9 @@ class ApiView(APIView):
             if limit is not None:
                 await throttle(self.access, limit)
             require(self.access, self.handler.scopes)
-            self.project = self.project_of(request)
+            self.project = self.access.project
+            if (named := request.headers.get("X-Project-Id")) is not None:
+                self.project = self.named_project(named)
         self.check_address(request, topic)
         if topic is None:
             return
@@ -194,12 +196,12 @@ class ApiView(APIView):
         if alias != runner.using:
             self.runner = runner.on(alias)
 
-    def project_of(self, request: Request) -> str:
-        """Return the project that a request works for, its key's; Zaqar's header that names another one is refused."""
-        if request.headers.get("X-Project-Id", self.access.project) != self.access.project:
+    def named_project(self, named: str) -> str:
+        """Return the project that Zaqar's header names, if the request may work for it: for its key's own alone."""
+        if named != self.access.project:
             message = "This key acts for its own project only, and X-Project-Id names another: use a key of that one."
             raise ApiError(403, "forbidden", message)
-        return self.access.project
+        return named
 
     def check_address(self, request: Request, topic: str | None) -> None:
         """Check what an API asks of a request beside a key."""

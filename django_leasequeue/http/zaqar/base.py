@@ -161,18 +161,13 @@ class ZaqarView(ApiView):
         self.perform_content_negotiation(request)
         await super()._admit(request, topic)
 
-    def project_of(self, request: Request) -> str:
-        """Return the project that a request names, else its key's."""
-        own = self.access.project
-        given: str | None = request.headers.get("X-Project-Id")
-        if given is None:
-            return own
-        if not given or len(given) > 256 or "\x00" in given:
+    def named_project(self, named: str) -> str:
+        if not named or len(named) > 256 or "\x00" in named:
             raise bad("X-Project-Id must be 1 to 256 characters; leave the header out for the project of the key.")
-        if given != own and PROJECTS not in self.access.scopes:
+        if named != self.access.project and PROJECTS not in self.access.scopes:
             how = "leave X-Project-Id out, or use a key with the scope projects."
             raise forbidden("Forbidden", f"This key acts for its own project only: {how}")
-        return given
+        return named
 
     def check_address(self, request: Request, topic: str | None) -> None:
         """Note the client that a request names; check the name of its queue."""

@@ -17,8 +17,7 @@ from django_leasequeue.checks.settings import TAG
 from django_leasequeue.conf.loglines import LOGGER, LogStream, set_up_logging
 from django_leasequeue.conf.options import WorkerOptions
 from django_leasequeue.management import LeaseQueueCommand, failure, require_tables
-from django_leasequeue.tasks import LeaseQueueBackend
-from django_leasequeue.tasks.api import task_backends
+from django_leasequeue.tasks.options import of_backends
 from django_leasequeue.worker.process import run_alone, run_reloading
 from django_leasequeue.worker.worker import load_each
 
@@ -32,14 +31,6 @@ def _limit(text: str) -> tuple[str, int]:
     if not (name and number.isascii() and number.isdigit()):
         raise ArgumentTypeError(_("must be NAME=N, such as heavy=2; it is {given!r}").format(given=text))
     return name, int(number)
-
-
-def _warn_of_no_backend(handler: str) -> None:
-    ours = any(isinstance(backend, LeaseQueueBackend) for backend in task_backends.all())
-    if handler == WorkerOptions().handler and not ours:
-        logging.getLogger(LOGGER).warning(
-            "No alias of TASKS is a django_leasequeue.tasks.LeaseQueueBackend: enqueue() of a task adds no job"
-        )
 
 
 class Command(LeaseQueueCommand):
@@ -119,7 +110,10 @@ class Command(LeaseQueueCommand):
             set_up_logging(as_json=options.json_logs, verbosity=given["verbosity"])
             for one in each:
                 require_tables(one.database)
-            _warn_of_no_backend(options.handler)
+            if options.handler == WorkerOptions().handler and not of_backends():
+                logging.getLogger(LOGGER).warning(
+                    "No alias of TASKS is a django_leasequeue.tasks.LeaseQueueBackend: enqueue() of a task adds no job"
+                )
             if given["reload"]:
                 if len(each) > 1:
                     aliases = ", ".join(one.database for one in each)
