@@ -9,7 +9,7 @@ from django.utils.translation import gettext_lazy
 
 from . import conf
 from .conf import process
-from .conf.loglines import CALLED, LOGGERS, contain, keep_to_lines
+from .conf.loglines import CALLED, LOGGERS, contain, keep_to_lines, quieten_tasks
 
 
 class LeaseQueueConfig(AppConfig):
@@ -40,6 +40,7 @@ class LeaseQueueConfig(AppConfig):
 
         keep_to_lines(*LOGGERS)
         contain(*CALLED)
+        quieten_tasks()
         JobQuerySet.engine = QueueQuerySet.engine = model_writes
         RecurringTask.codec = codec
         post_migrate.connect(declared.on_migrate, sender=self, dispatch_uid="django_leasequeue.engine.queues.declared")

@@ -7,10 +7,8 @@ Every run has a database of its own, so any number of runs go on at once and non
 """
 
 import inspect
-import logging
 import os
 import signal
-import sys
 from collections.abc import AsyncIterator, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -196,15 +194,6 @@ def migrated_server() -> Iterator[TemporaryServer]:
     """A PostgreSQL server for one test alone, its database migrated."""
     with TemporaryServer(HOME, migrated=True) as server:
         yield server
-
-
-@pytest.fixture(autouse=True)
-def _loggers_of_tasks() -> Iterator[None]:
-    """Take away what a worker of this process has put on them."""
-    yield
-    logs = sys.modules.get("django_leasequeue.conf.loglines")
-    for name in logs._TASK_LOGGERS if logs is not None else ():
-        logging.getLogger(name).removeFilter(logs._quieten)
 
 
 @pytest.fixture(scope="module")

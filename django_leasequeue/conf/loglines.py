@@ -240,8 +240,6 @@ def set_up_logging(*, as_json: bool, verbosity: int) -> None:
     As JSON: every line of the process, with those that the host's handlers would write to the terminal, warnings, and
     uncaught exceptions. Otherwise only our own lines, unless the host's settings configure them.
     """
-    for name in _TASK_LOGGERS:
-        logging.getLogger(name).addFilter(_quieten)
     logger = logging.getLogger(LOGGER)
     if logger.hasHandlers() and not as_json:
         return
@@ -255,9 +253,15 @@ def set_up_logging(*, as_json: bool, verbosity: int) -> None:
         logger.propagate = False
 
 
+def quieten_tasks() -> None:
+    """Lower Django's line of a task that failed in a worker from error to info. May be called again."""
+    for name in _TASK_LOGGERS:
+        logging.getLogger(name).addFilter(_quieten)
+
+
 def _quieten(record: logging.LogRecord) -> bool:
-    """Lower Django's line of a failed task from error to info: the worker has logged it with the traceback."""
-    if record.levelno >= logging.ERROR and record.funcName == "log_task_finished":
+    # The worker has logged it with the traceback. Tasks of other backends may run in this process as well.
+    if process.is_own_thread() and record.levelno >= logging.ERROR and record.funcName == "log_task_finished":
         record.levelno, record.levelname = logging.INFO, logging.getLevelName(logging.INFO)
         record.exc_info = record.exc_text = None
     return True

@@ -56,6 +56,11 @@ def own_thread(*orders: type[BaseException]) -> None:
     _thread.orders = orders
 
 
+def is_own_thread() -> bool:
+    """Return whether the current thread is ours."""
+    return _thread.orders is not None
+
+
 def outlives(error: BaseException, elsewhere: tuple[type[BaseException], ...] = (Exception,)) -> bool:
     """Return whether what the host's code has raised is its failure only, and nothing that ends this thread.
 

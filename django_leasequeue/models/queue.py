@@ -56,7 +56,7 @@ class QueueQuerySet(models.QuerySet["Queue"]):
         try:
             return super().update(**self.engine.checked(values))
         except IntegrityError as error:
-            raise InvalidOption(f"a queue does not take these options together: {error}") from error
+            raise InvalidOption(f"a queue cannot have these options: {str(error).splitlines()[0]}") from error
 
     def delete(self) -> tuple[int, dict[str, int]]:
         """Delete the queues with their jobs, claims and results; their events stay."""

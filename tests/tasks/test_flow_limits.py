@@ -80,7 +80,7 @@ class TestRefused:
     @pytest.mark.parametrize(("options", "says"), [
         ({}, "limits nothing"), ({"rate": 1, "per": 1, "fair": True}, "a fair limit needs concurrency"),
         ({"concurrency": 0}, "concurrency must be"), ({"concurrency": True}, "concurrency must be"),
-        ({"rate": 5}, "both rate= and per="), ({"per": 5}, "both rate= and per=|limits nothing"),
+        ({"rate": 5}, "both rate and per"), ({"per": 5}, "both rate and per|limits nothing"),
         ({"rate": 5, "per": 0.01}, "per, in milliseconds, must be"),
         ({"rate": 5, "per": -1}, "per must be a number of seconds"),
         ({"rate": 5, "per": "a minute"}, "per must be a number of seconds"),

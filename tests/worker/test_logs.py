@@ -61,7 +61,6 @@ def test_no_mail_to_admins(work: str, settings: Any, caplog: pytest.LogCaptureFi
     tasks.addHandler(mailing)
     try:
         samples.fail_for_good.using(queue_name="work").enqueue()
-        loglines.set_up_logging(as_json=False, verbosity=1)
         with caplog.at_level(logging.INFO, TASKS_LOGGER):
             Worker(load_options(burst=True, reaper=False)).run()
     finally:

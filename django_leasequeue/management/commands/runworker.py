@@ -33,6 +33,13 @@ def _limit(text: str) -> tuple[str, int]:
     return name, int(number)
 
 
+def _warn_of_no_backend(handler: str) -> None:
+    if handler == WorkerOptions().handler and not of_backends():
+        logging.getLogger(LOGGER).warning(
+            "No alias of TASKS is a django_leasequeue.tasks.LeaseQueueBackend: enqueue() of a task adds no job"
+        )
+
+
 class Command(LeaseQueueCommand):
     """Run the jobs of queues."""
 
@@ -110,10 +117,7 @@ class Command(LeaseQueueCommand):
             set_up_logging(as_json=options.json_logs, verbosity=given["verbosity"])
             for one in each:
                 require_tables(one.database)
-            if options.handler == WorkerOptions().handler and not of_backends():
-                logging.getLogger(LOGGER).warning(
-                    "No alias of TASKS is a django_leasequeue.tasks.LeaseQueueBackend: enqueue() of a task adds no job"
-                )
+            _warn_of_no_backend(options.handler)
             if given["reload"]:
                 if len(each) > 1:
                     aliases = ", ".join(one.database for one in each)
