@@ -28,6 +28,8 @@ logger = logging.getLogger("django_leasequeue.worker")
 
 #: Seconds between polls of the lead while the helper settles every claim that has ended jobs.
 LEAD_POLL = 0.01
+#: How often the lead goes on after an error that nothing foresees: each time the entries of one statement are lost.
+MOST_BREAKS = 100
 
 
 class Acknowledger:
@@ -59,9 +61,12 @@ class Acknowledger:
 
     def run(self) -> None:
         helper = self._state.start_thread("acknowledger", partial(self._help, self._links[1]))
-        # ``attend`` reports an error of this thread before the helper is joined. A broken worker still gives back.
-        while not self._state.attend("acknowledger", partial(self._lead, self._links[0])):
-            pass
+        # ``attend`` reports an error of this thread before the helper is joined. A broken worker still gives back,
+        # unless that is what breaks.
+        for _ in range(MOST_BREAKS):
+            if self._state.attend("acknowledger", partial(self._lead, self._links[0])):
+                break
+        self._closing = True
         self._helper.wake()
         helper.join()
 
