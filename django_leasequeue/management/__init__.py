@@ -19,6 +19,7 @@ from django.db import Error as DjangoError
 from django.utils.translation import gettext
 
 from django_leasequeue import conf
+from django_leasequeue.conf.loglines import one_line
 from django_leasequeue.engine import audit, pool
 from django_leasequeue.engine.outage import advice, missing_right, passes
 from django_leasequeue.engine.queues import routing
@@ -44,8 +45,8 @@ class LeaseQueueCommand(BaseCommand):
             raise CommandError(text or str(error).strip()) from error
 
     def line(self, text: str, **facts: object) -> None:
-        """Write a line to standard output: a template and its facts."""
-        self.stdout.write(text.format(**{name: printable(fact) for name, fact in facts.items()}))
+        """Write a line to standard output: a template and its facts, in one line, whoever has named them."""
+        self.stdout.write(text.format(**{name: one_line(str(fact)) for name, fact in facts.items()}))
 
     def note(self, action: str, using: str, **facts: Any) -> None:
         """Write a line of the audit: the user of the shell did this."""
@@ -57,12 +58,6 @@ def number(text: str) -> float:
     if not math.isfinite(value := float(text)):
         raise ValueError(text)
     return value
-
-
-def printable(value: object) -> str:
-    """Return a value in one line, without codes that a terminal obeys: others may have named it."""
-    text = str(value)
-    return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 def failure(text: str, *, returncode: int = 1, **facts: object) -> CommandError:
@@ -121,4 +116,4 @@ def _cell(value: Any) -> str:
         return "-"
     if isinstance(value, datetime):
         return f"{value:%Y-%m-%d %H:%M:%S}"
-    return printable(value)
+    return one_line(str(value))  # others may have named it

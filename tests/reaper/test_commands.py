@@ -305,4 +305,4 @@ def test_one_round_of_the_reaper_raises_floors() -> None:
 def test_what_others_named_is_shown_in_one_line_and_does_nothing_to_a_terminal() -> None:
     engine.run(pause_task("shop.pay\nAll is well.\x1b[31m"))
     for words in ("leasequeue_status", "leasequeue_tasks list"):
-        assert r"shop.pay\nAll is well.\x1b[31m" in said(*words.split())
+        assert r"shop.pay All is well.\x1b[31m" in said(*words.split())

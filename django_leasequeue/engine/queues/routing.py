@@ -87,7 +87,7 @@ def routes() -> Routes:
 
 
 def check_alias(alias: str) -> None:
-    """Check that a database that somebody chose may hold queues."""
+    """Raise ``ImproperlyConfigured`` unless an alias of ``DATABASES`` is PostgreSQL."""
     if alias not in django_settings.DATABASES or connections[alias].vendor != "postgresql":
         raise ImproperlyConfigured(f"database must be a PostgreSQL alias of DATABASES; it is {alias!r}.")
 

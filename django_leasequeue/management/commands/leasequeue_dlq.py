@@ -14,6 +14,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 
 from django_leasequeue import conf, engine
+from django_leasequeue.conf.loglines import one_line
 from django_leasequeue.engine import audit
 from django_leasequeue.engine.dead import export as exporting
 from django_leasequeue.engine.dead.action import CONFLICTS, DISCARD, KINDS, REDRIVE, check_action
@@ -22,7 +23,7 @@ from django_leasequeue.engine.dead.filter import DeadFilter, from_values
 from django_leasequeue.engine.dead.triage import Preview, dead_groups, dead_page, preview
 from django_leasequeue.engine.limits import check_seqs
 from django_leasequeue.engine.queues import routing
-from django_leasequeue.management import LeaseQueueCommand, failure, number, printable, table
+from django_leasequeue.management import LeaseQueueCommand, failure, number, table
 from django_leasequeue.models import BulkOperation, Queue
 
 #: Seconds between two looks at an operation.
@@ -197,7 +198,7 @@ class Command(LeaseQueueCommand):
         self.line(text, number=found.matches)
         for name, counts in (("queue", found.queues), ("task", found.tasks), ("error", found.errors)):
             for word, count in counts:
-                self.stdout.write(f"  {name} {printable(word)}: {count}")
+                self.stdout.write(f"  {name} {one_line(str(word))}: {count}")
 
     def _ask(self, kind: str, found: Preview) -> None:
         if not sys.stdin.isatty():

@@ -13,9 +13,10 @@ from django.db import DatabaseError
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop, ngettext
 
+from django_leasequeue.conf.loglines import one_line
 from django_leasequeue.engine import clock
 from django_leasequeue.engine.clock import span
-from django_leasequeue.management import LeaseQueueCommand, add_database, databases, failure, printable, table
+from django_leasequeue.management import LeaseQueueCommand, add_database, databases, failure, table
 from django_leasequeue.reaper.concerns import BOUNDS, Bounds
 from django_leasequeue.reaper.status import ReaperStatus, read_status
 
@@ -77,7 +78,7 @@ class Command(LeaseQueueCommand):
             if problems:
                 self.stdout.write("\n" + _("To look at:"))
             for problem in problems:
-                self.stdout.write(self.style.WARNING(f"  {printable(problem)}"))
+                self.stdout.write(self.style.WARNING(f"  {one_line(str(problem))}"))
         elif len(aliases) == 1:
             self.stdout.write(json.dumps(found[aliases[0]].as_dict(), default=str))
         else:
